@@ -1,0 +1,62 @@
+"""The one contract: hooks and protocols, a module for each slot and shared extension point.
+
+Hooks ask, events tell, protocols do the work: a `create_*` or `open_*` hook is asked once and returns an object that
+follows a typed Protocol, which the hot loop then calls directly.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from nlpkernel.hookspecs import (
+    checkpoint,
+    communicator,
+    data,
+    everywhere,
+    model,
+    monitor,
+    optimizer,
+    policy,
+    precision,
+    task,
+    tokenizer,
+)
+from nlpkernel.hookspecs._spec import KIND, HookKind, Point, hook
+
+#: The modules that hold hook specs.
+MODULES: tuple[ModuleType, ...] = (
+    data,
+    tokenizer,
+    task,
+    model,
+    optimizer,
+    communicator,
+    precision,
+    checkpoint,
+    monitor,
+    policy,
+    everywhere,
+)
+
+#: Slots in the order in which a plan's sections are activated, then the shared extension points.
+POINTS: dict[str, Point] = {
+    point.name: point
+    for point in (
+        data.POINT,
+        model.MODEL,
+        optimizer.OPTIMIZER,
+        communicator.POINT,
+        precision.POINT,
+        checkpoint.POINT,
+        monitor.POINT,
+        tokenizer.POINT,
+        task.POINT,
+        model.TRANSFORM,
+        optimizer.SCHEDULE,
+        policy.POINT,
+    )
+}
+
+SLOTS: tuple[str, ...] = tuple(name for name, point in POINTS.items() if point.slot)
+
+__all__ = ["KIND", "MODULES", "POINTS", "SLOTS", "HookKind", "Point", "hook"]

@@ -1,0 +1,157 @@
+"""The slot `communicator`: the group of workers that run one plan together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+from nlpkernel.hookspecs._spec import Point, hook
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from nlpkernel.context import Run
+    from nlpkernel.hookspecs.data import Data
+    from nlpkernel.hookspecs.model import Anatomy, ParameterGroup
+    from nlpkernel.hookspecs.optimizer import Schedule
+    from nlpkernel.hookspecs.precision import Precision
+    from nlpkernel.hookspecs.task import Counts, Task
+    from nlpkernel.state import Leaf
+
+
+@attrs.frozen
+class Axis:
+    """One dimension of the layout, seen from this worker. `handle` is the communicator's own."""
+
+    rank: int = 0
+    size: int = 1
+    handle: Any = None
+
+
+@attrs.frozen(kw_only=True)
+class Requirements:
+    """What a layout asks of the data, honoured by padding with weight 0.
+
+    fixed_shapes: every micro-batch has the same shape. multiple: the number of micro-batches in a window is a multiple
+    of this.
+    """
+
+    fixed_shapes: bool = False
+    multiple: int = 1
+
+
+@attrs.define(kw_only=True)
+class Work:
+    """What a window and an update need, gathered once before the first step.
+
+    The three hooks are None where nobody implements them, so that nothing is asked in vain. `latch`: a window that is
+    not finite stops all later updates on the device until the host looks; otherwise each is skipped for itself.
+    """
+
+    data: Data
+    task: Task
+    model: nn.Module
+    named: Sequence[tuple[str, nn.Parameter]]
+    precision: Precision
+    optimizer: torch.optim.Optimizer
+    schedule: Schedule
+    clip: float | None
+    latch: bool
+    backward: Callable[[Tensor, Mapping[str, Tensor]], None] | None = None
+    gradients_local: Callable[[Sequence[tuple[str, Tensor]]], None] | None = None
+    gradients_global: Callable[[Sequence[tuple[str, Tensor]]], None] | None = None
+
+
+@attrs.frozen(slots=True)
+class Update:
+    """What became of an update. `applied` is None while only the device knows; `norm` is the global norm before
+    clipping, `bad` is 0 on the device where everything was finite and 1 where not (both without dimensions)."""
+
+    applied: bool | None
+    norm: Tensor | None
+    bad: Tensor | None
+
+
+class Group(Protocol):
+    """The workers of a run, seen from one of them. The engine speaks to this and knows no kind of parallelism."""
+
+    rank: int
+    world: int
+    device: torch.device
+    #: "data", "tensor", "pipe", "expert"
+    axes: Mapping[str, Axis]
+    requires: Requirements
+
+    def agree(self, fingerprint: Mapping[str, str]) -> None:
+        """Compare `fingerprint` (plan, plugins, versions, model schema) on all workers before the first collective.
+        Raise TrainingError naming the first difference and the worker."""
+
+    def assign(self, step: int, count: int) -> Sequence[int]:
+        """Which of the `count` micro-batches of a window are this worker's."""
+
+    def distribute(
+        self, module: nn.Module, anatomy: Anatomy, finish_block: Callable[[nn.Module], nn.Module]
+    ) -> nn.Module:
+        """Cut, wrap and allocate a model that is on the meta device; its values are filled afterwards.
+        `finish_block` is applied to each block at the moment that the layout needs."""
+
+    def create_optimizer(
+        self,
+        make: Callable[[Sequence[ParameterGroup]], torch.optim.Optimizer],
+        groups: Sequence[ParameterGroup],
+    ) -> torch.optim.Optimizer:
+        """Make the optimizer where its state lives."""
+
+    def total(self, weights: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+        """The weight of each loss term over all micro-batches of a window. No sync."""
+
+    def run_window(
+        self, work: Work, step: int, mine: Sequence[int], totals: Mapping[str, float]
+    ) -> Mapping[str, Tensor]:
+        """Forward and backward of my micro-batches; each term counts as its sum over the total. Returns the summed
+        terms of the whole window, on the device."""
+
+    def update(self, work: Work, sums: Mapping[str, Tensor]) -> Update:
+        """Make the gradients global, unscale, clip by the global norm, step unless something is not finite, and
+        clear the gradients."""
+
+    def forward(self, work: Work, inputs: Mapping[str, Any]) -> Any:
+        """A forward without gradient, for evaluation."""
+
+    def merge(self, counts: Counts) -> Counts:
+        """Counts summed over all workers."""
+
+    def model_state(self, module: nn.Module) -> Mapping[str, Leaf]:
+        """The model's parameters and buffers as leaves, tied ones once, by name."""
+
+    def load_model_state(self, module: nn.Module, leaves: Mapping[str, Any]) -> None:
+        """Put values back in place. Raise CheckpointError naming what is missing, extra or of another shape."""
+
+    def state(self) -> Mapping[str, Leaf]:
+        """State of the communicator itself (residuals of compressors)."""
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take up what `state` gave."""
+
+
+    def barrier(self) -> None:
+        """Wait for all workers."""
+
+    def close(self) -> None:
+        """Leave the group."""
+
+
+@hook("pick")
+def open_group(run: Run) -> Group:  # type: ignore[empty-body]
+    """Join the workers of this run."""
+
+
+POINT = Point(
+    name="communicator",
+    slot=True,
+    must=("open_group",),
+    help="the workers that run one plan together",
+)

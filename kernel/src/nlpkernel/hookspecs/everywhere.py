@@ -1,0 +1,118 @@
+"""Hooks that a component of any slot or extension point may implement. They are asked in plan order.
+
+Nothing here is asked in a step unless some component of the plan implements it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from enum import IntEnum
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+
+from nlpkernel.hookspecs._spec import hook
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from nlpkernel.bus import Bus
+    from nlpkernel.context import Run
+    from nlpkernel.progress import Progress
+    from nlpkernel.state import Stateful
+
+#: `gradients_ready`: "local" before they are made global (once a micro-batch window, this worker's share), "global" after.
+Stage = Literal["local", "global"]
+#: `weights_for`: what the weights are about to be used for.
+Use = Literal["evaluate", "save", "export"]
+
+
+@attrs.frozen(kw_only=True)
+class Facts:
+    """What can be said of a run without opening anything; `check` threads it through `estimate`. None: not known.
+
+    vocabulary: entries. window: tokens of a row. micro: rows of one forward. parameters, trainable: numbers.
+    The bytes are of one worker: `parameter_bytes`, `gradient_bytes`, `optimizer_bytes`, and `activation_bytes` of one
+    forward and backward of a micro-batch. `notes` are sentences that the user should read (a sync that each step pays).
+    """
+
+    vocabulary: int | None = None
+    window: int | None = None
+    micro: int = 1
+    batch: int = 1
+    parameters: int | None = None
+    trainable: int | None = None
+    parameter_bytes: int | None = None
+    gradient_bytes: int | None = None
+    optimizer_bytes: int | None = None
+    activation_bytes: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Action(IntEnum):
+    """What `decide` may ask for; of several answers the greatest wins, except that a save is done beside a stop."""
+
+    CONTINUE = 0
+    SAVE = 1
+    STOP = 2
+    ROLLBACK = 3
+    FAIL = 4
+
+
+@attrs.frozen
+class Decision:
+    """An answer to `decide`. `reason` is a clause that is shown: "no better loss in 3 evaluations"."""
+
+    action: Action
+    reason: str = ""
+
+
+@hook("transform")
+def estimate(facts: Facts) -> Facts:  # type: ignore[empty-body]
+    """Asked by `check`: add what your settings say about size. Light: no torch, no files."""
+
+
+@hook("collect")
+def subscribe(run: Run, bus: Bus) -> None:
+    """Asked once, before the first step: subscribe to events with `bus.on(EventClass, function)`."""
+
+
+@hook("collect")
+def component_state(run: Run) -> Stateful:  # type: ignore[empty-body]
+    """Asked once: an object that holds this component's state, to be saved with every version and restored exactly."""
+
+
+@hook("observe")
+def gradients_ready(run: Run, named: Sequence[tuple[str, Tensor]], stage: Stage) -> None:
+    """Asked each step after backward: the gradients of this worker, by parameter name. Do not read them on the host.
+
+    At stage "local" a gradient may be changed in place; at "global" it is what the norm is taken of, still scaled by
+    the loss scale.
+    """
+
+
+@hook("observe")
+def update_applied(run: Run, progress: Progress, applied: bool) -> None:
+    """Asked each step after the update. `applied` is False where the window was skipped and the host knows it."""
+
+
+@hook("collect")
+def weights_for(run: Run, use: Use) -> AbstractContextManager[None]:  # type: ignore[empty-body]
+    """Asked before weights are used outside training: a context in which the model holds other weights (averages)."""
+
+
+@hook("pick")
+def backward(run: Run, loss: Tensor, sums: Mapping[str, Tensor]) -> None:
+    """Asked instead of `loss.backward()`: fill the gradients of one micro-batch. At most one component may own it."""
+
+
+@hook("collect")
+def decide(run: Run, progress: Progress, metrics: Mapping[str, float | None]) -> Decision | None:
+    """Asked after every step, on the first worker. `metrics` holds what became known in this step: logged values
+    under their names ("loss"), evaluation results as "validation/loss"; it is empty in between."""
+
+
+@hook("collect")
+def close(run: Run) -> None:
+    """Asked at the end of the run, in reverse plan order, whatever happened."""

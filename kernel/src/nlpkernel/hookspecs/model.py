@@ -1,0 +1,106 @@
+"""The slot `model`, and the extension point `transform` that changes a model's structure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import attrs
+
+from nlpkernel.hookspecs._spec import Point, hook
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor, nn
+
+    from nlpkernel.context import Run
+    from nlpkernel.hookspecs.data import DataInfo
+
+#: How a parameter may be cut over a tensor-parallel axis: by rows of its output (`column`), of its input (`row`), over
+#: the vocabulary, over experts, or not at all.
+Role = Literal["column", "row", "vocab", "expert", "replicate"]
+
+
+@attrs.frozen(kw_only=True)
+class ParameterFacts:
+    """What others need to know of one parameter. `decay`: whether weight decay applies. `tags`: "embedding", "head",
+    "norm", "bias", "attention", "mlp", ... and what transforms add."""
+
+    role: Role = "replicate"
+    decay: bool = True
+    tags: frozenset[str] = frozenset()
+
+
+@attrs.frozen(kw_only=True)
+class Anatomy:
+    """What a model consists of, said once, so that nobody guesses from parameter names.
+
+    blocks: module paths of the repeated blocks, in the order of the forward pass. embedding, head: module paths or
+    None. ties: groups of parameter names that are one tensor; the first name of each is the one that
+    `named_parameters` gives. parameters: facts by name, for every name that `named_parameters` gives.
+    """
+
+    blocks: tuple[str, ...]
+    embedding: str | None
+    head: str | None
+    ties: tuple[tuple[str, ...], ...] = ()
+    parameters: Mapping[str, ParameterFacts]
+
+
+@attrs.frozen(kw_only=True)
+class Model:
+    """A model's structure. `module` is on the meta device; it is distributed first and filled after that.
+
+    initialise(name, tensor, generator) fills one parameter or buffer in place. It is called for every name that
+    `named_parameters` and `named_buffers` give, with a generator keyed by (seed, name): the same values on any layout.
+    `module.forward` takes what `Task.inputs` gives and returns `Outputs`. A model that can generate has
+    `prefill(tokens) -> (logits, cache)` and `decode(tokens, cache) -> (logits, cache)`.
+    """
+
+    module: nn.Module
+    anatomy: Anatomy
+    initialise: Callable[[str, Tensor, Generator], None]
+
+
+@attrs.define(slots=True)
+class Outputs:
+    """What a model's forward gives. Either `logits` [rows, positions, vocabulary], or `hidden` [rows, positions, width]
+    with the `head` weight [vocabulary, width], so that the loss need not hold all logits at once."""
+
+    logits: Tensor | None = None
+    hidden: Tensor | None = None
+    head: Tensor | None = None
+    extras: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+@hook("pick")
+def create_model(run: Run, info: DataInfo) -> Model:  # type: ignore[empty-body]
+    """Build the structure for this data. Called under `torch.device("meta")`."""
+
+
+@hook("transform")
+def transform_model(model: Model, run: Run) -> Model:  # type: ignore[empty-body]
+    """Change a model's structure and describe what was inserted in its anatomy. Asked in the order of the plan."""
+
+
+MODEL = Point(
+    name="model",
+    slot=True,
+    must=("create_model",),
+    help="the network, with an anatomy that says what its parts are",
+)
+TRANSFORM = Point(
+    name="transform",
+    many=True,
+    must=("transform_model",),
+    help="a change to a model's structure, before it is distributed and filled",
+)
+
+#: One group of parameters that an optimizer treats alike.
+@attrs.frozen(kw_only=True)
+class ParameterGroup:
+    """Names and tensors in one order, with what they have in common. A parameter server has these and no module."""
+
+    names: Sequence[str]
+    tensors: Sequence[Tensor]
+    decay: bool
+    tags: frozenset[str]

@@ -1,0 +1,70 @@
+"""The extension point `task`: how rows become batches, which loss, which metrics. Independent of architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+from nlpkernel.hookspecs._spec import Point, hook
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from nlpkernel.context import Run
+    from nlpkernel.hookspecs.data import Batch
+    from nlpkernel.hookspecs.model import Outputs
+
+#: One sample as the data gives it: names to numpy arrays or plain values.
+Row = Mapping[str, Any]
+
+#: Counts that are merged by adding them over batches and workers: names to tensors of 0 or 1 dimensions.
+Counts = Mapping[str, "Tensor"]
+
+
+@attrs.frozen(slots=True)
+class Term:
+    """One term of the loss of a micro-batch.
+
+    sum: the summed loss (0 dimensions, with gradient). The engine divides it by the total weight of the whole window,
+    over all micro-batches and workers, which gives the gradient of the true mean. coefficient: its share in the loss.
+    """
+
+    name: str
+    sum: Tensor
+    coefficient: float = 1.0
+
+
+class Task(Protocol):
+    """A training task. The first term is named "loss"."""
+
+    name: str
+    #: The metric that "best" is judged by, and whether smaller or larger is better ("min", "max").
+    main: tuple[str, str]
+
+    def batch(self, rows: Sequence[Row]) -> Batch:
+        """Rows to host tensors."""
+
+    def weights(self, rows: Sequence[Row]) -> Mapping[str, float]:
+        """The weight of each loss term over `rows`: for "loss" the number of counted labels."""
+
+    def inputs(self, batch: Batch) -> Mapping[str, Any]:
+        """Keyword arguments of the model's forward."""
+
+    def loss(self, outputs: Outputs, batch: Batch) -> Sequence[Term]:
+        """Summed loss terms of a micro-batch, in float32 or better."""
+
+    def evaluate(self, forward: Callable[..., Outputs], batch: Batch) -> Counts:
+        """Counts of one batch. `forward` is the group's and takes what `inputs` gives; decoding loops may call it often."""
+
+    def value(self, counts: Mapping[str, Any]) -> Mapping[str, float | None]:
+        """Metrics from merged counts (numbers or lists of numbers). None where there was nothing to count."""
+
+
+@hook("pick")
+def create_task(run: Run, vocabulary: int, labels: Sequence[str]) -> Task:  # type: ignore[empty-body]
+    """Make the task for data with this vocabulary and these labels."""
+
+
+POINT = Point(name="task", must=("create_task",), help="how rows become batches, which loss, which metrics")

@@ -1,0 +1,79 @@
+"""State in typed leaves: what a leaf is decides what becomes of it when the number of workers changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import attrs
+
+
+@attrs.frozen
+class Replicated:
+    """The same on every worker; any one of them may save it."""
+
+
+@attrs.frozen
+class Sharded:
+    """A piece of a whole: `shape` of the whole, `offset` of this piece, both in elements per dimension."""
+
+    shape: tuple[int, ...]
+    offset: tuple[int, ...]
+
+
+@attrs.frozen
+class PerWorker:
+    """Belongs to one worker (its random generators, its residuals); a new worker starts without it."""
+
+    worker: int
+
+
+Kind = Replicated | Sharded | PerWorker
+
+
+@attrs.frozen
+class Leaf:
+    """One value of the state: a tensor, or plain data that msgpack carries (None, bool, int, float, str, bytes, list, dict)."""
+
+    value: Any
+    kind: Kind = Replicated()
+
+
+#: The whole state of a run: path ("model/blocks.0.attn.q", "optimizer/...", "random/torch") to leaf.
+Tree = Mapping[str, Leaf]
+
+
+class Stateful(Protocol):
+    """Something that can be put away and taken up again, exactly."""
+
+    def state(self) -> Mapping[str, Any]:
+        """What must be kept: names to tensors or plain data."""
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take up what `state` gave. Raise ValueError where it does not fit."""
+
+
+@attrs.frozen(kw_only=True)
+class Snapshot:
+    """Everything of a run at one moment, as it goes into a version.
+
+    `artifacts` are small files that later uses need (tokenizer, label map); `facts` is plain data about where this
+    comes from (progress, metrics, lock, filled plan).
+    """
+
+    step: int
+    tree: Tree
+    artifacts: Mapping[str, bytes]
+    facts: Mapping[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class VersionInfo:
+    """One saved version, as a listing shows it. `name` is what `load` takes."""
+
+    name: str
+    step: int
+    bytes: int
+    created: float
+    metrics: Mapping[str, float | None]
+    tags: tuple[str, ...] = ()
