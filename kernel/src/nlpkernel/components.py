@@ -68,16 +68,14 @@ def setting(
     Types: bool, int, float, str, Path, Literal[...], `T | None`, list[T], tuple[T, ...], tuple[T, U], dict[str, T],
     and classes made with `settings`.
     """
-    facts = Setting(
-        help=help, gt=gt, ge=ge, lt=lt, le=le, min_length=min_length, unit=unit, secret=secret
-    )
+    facts = Setting(help=help, gt=gt, ge=ge, lt=lt, le=le, min_length=min_length, unit=unit, secret=secret)
     return _field(facts, default, factory)
 
 
 def extension(
     point: str,
     *,
-    default: str | Mapping[str, Any] | None | object = attrs.NOTHING,
+    default: str | Mapping[str, Any] | object | None = attrs.NOTHING,
     many: bool = False,
     help: str = "",
 ) -> Any:
@@ -108,7 +106,9 @@ def component(cls: _C, /) -> _C: ...
 def component(*, presets: Mapping[str, Mapping[str, Any]]) -> Callable[[_C], _C]: ...
 
 
-@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(setting, extension, attrs.field))
+@dataclass_transform(
+    kw_only_default=True, eq_default=False, field_specifiers=(setting, extension, attrs.field)
+)
 def component(cls: Any = None, /, *, presets: Mapping[str, Mapping[str, Any]] | None = None) -> Any:
     """Make a class a component: its annotated fields are settings, its `@hookimpl` methods answer hooks.
 
@@ -127,7 +127,9 @@ def component(cls: Any = None, /, *, presets: Mapping[str, Mapping[str, Any]] | 
     return make if cls is None else make(cls)
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(setting, extension, attrs.field))
+@dataclass_transform(
+    kw_only_default=True, frozen_default=True, field_specifiers=(setting, extension, attrs.field)
+)
 def settings(cls: _C) -> _C:
     """Make a class a named group of settings: a table inside a component, compared by value."""
     made = attrs.frozen(cls, kw_only=True, auto_attribs=True)

@@ -14,8 +14,8 @@ import attrs
 
 from nlpkernel.bus import Bus
 from nlpkernel.events import Notice, Working
-from nlpkernel.progress import Progress
 from nlpkernel.plan.train import Train
+from nlpkernel.progress import Progress
 
 if TYPE_CHECKING:
     import torch
@@ -45,9 +45,7 @@ class Task:
     def tell(self) -> None:
         """Tell where the work stands."""
         self._bus.publish(
-            Working(
-                time=time.time(), what=self._what, done=self._done, total=self._total, unit=self._unit
-            )
+            Working(time=time.time(), what=self._what, done=self._done, total=self._total, unit=self._unit)
         )
 
 
@@ -71,7 +69,7 @@ class Run:
     group: Group | None = None
     data: Data | None = None
     model: Model | None = None
-    progress: Progress = Progress()
+    progress: Progress = attrs.field(factory=Progress)
     counts: Counter[tuple[str, str]] = attrs.field(factory=Counter)
 
     @property

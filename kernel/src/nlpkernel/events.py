@@ -73,7 +73,8 @@ class Logged(Event):
     """The log interval ended and the device was read once.
 
     `metrics` holds means over the interval: the loss terms (each sum over its weight), "norm", "rate"; a value
-    that was not computed is None. `seconds` and `tokens` are of the interval, `skipped` counts windows without an update.
+    that was not computed is None. `seconds`, `tokens` and `samples` are of the interval; `skipped` counts windows
+    without an update.
     """
 
     progress: Progress
@@ -138,7 +139,7 @@ class ObserverDetached(Event):
 
 @attrs.frozen(kw_only=True)
 class RunEnded(Event):
-    """The run is over; everything is closed after this. `status` is "finished", "stopped", "interrupted" or "failed"."""
+    """The run is over, and everything closes after this. `status` is as in `Report`."""
 
     progress: Progress
     status: str

@@ -33,7 +33,7 @@ Kind = Replicated | Sharded | PerWorker
 
 @attrs.frozen
 class Leaf:
-    """One value of the state: a tensor, or plain data that msgpack carries (None, bool, int, float, str, bytes, list, dict)."""
+    """One value of the state: a tensor, or plain data (None, bool, int, float, str, bytes, list, dict)."""
 
     value: Any
     kind: Kind = Replicated()

@@ -33,8 +33,6 @@ MODULES: tuple[ModuleType, ...] = (
     communicator,
     precision,
     checkpoint,
-    monitor,
-    policy,
     everywhere,
 )
 

@@ -39,5 +39,9 @@ def open_store(run: Run, folder: Path) -> Store:  # type: ignore[empty-body]
 
 
 POINT = Point(
-    name="checkpoint", slot=True, must=("open_store",), may=("decide",), help="where versions of a run are kept"
+    name="checkpoint",
+    slot=True,
+    must=("open_store",),
+    may=("decide",),
+    help="where versions of a run are kept",
 )

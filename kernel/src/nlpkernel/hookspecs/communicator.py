@@ -49,6 +49,7 @@ class Work:
 
     The three hooks are None where nobody implements them, so that nothing is asked in vain. `latch`: a window that is
     not finite stops all later updates on the device until the host looks; otherwise each is skipped for itself.
+    `deferred`: the optimizer honours `found_inf`, so that no step reads the device. `bad` is the latch.
     """
 
     data: Data
@@ -60,6 +61,8 @@ class Work:
     schedule: Schedule
     clip: float | None
     latch: bool
+    deferred: bool
+    bad: Tensor | None = None
     backward: Callable[[Tensor, Mapping[str, Tensor]], None] | None = None
     gradients_local: Callable[[Sequence[tuple[str, Tensor]]], None] | None = None
     gradients_global: Callable[[Sequence[tuple[str, Tensor]]], None] | None = None
@@ -93,9 +96,14 @@ class Group(Protocol):
         """Which of the `count` micro-batches of a window are this worker's."""
 
     def distribute(
-        self, module: nn.Module, anatomy: Anatomy, finish_block: Callable[[nn.Module], nn.Module]
+        self,
+        module: nn.Module,
+        anatomy: Anatomy,
+        finish_block: Callable[[nn.Module], nn.Module],
+        dtype: torch.dtype,
     ) -> nn.Module:
-        """Cut, wrap and allocate a model that is on the meta device; its values are filled afterwards.
+        """Cut, wrap and allocate a model that is on the meta device, its floating tensors in `dtype`; its values are
+        filled afterwards.
         `finish_block` is applied to each block at the moment that the layout needs."""
 
     def create_optimizer(
@@ -114,9 +122,9 @@ class Group(Protocol):
         """Forward and backward of my micro-batches; each term counts as its sum over the total. Returns the summed
         terms of the whole window, on the device."""
 
-    def update(self, work: Work, sums: Mapping[str, Tensor]) -> Update:
-        """Make the gradients global, unscale, clip by the global norm, step unless something is not finite, and
-        clear the gradients."""
+    def update(self, work: Work, number: int, sums: Mapping[str, Tensor]) -> Update:
+        """Make the gradients global, unscale, clip by the global norm, set the rate for update `number` (applied ones
+        before it), step unless something is not finite, and clear the gradients."""
 
     def forward(self, work: Work, inputs: Mapping[str, Any]) -> Any:
         """A forward without gradient, for evaluation."""
@@ -135,7 +143,6 @@ class Group(Protocol):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take up what `state` gave."""
-
 
     def barrier(self) -> None:
         """Wait for all workers."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nlpkernel.progress import Progress
     from nlpkernel.state import Stateful
 
-#: `gradients_ready`: "local" before they are made global (once a micro-batch window, this worker's share), "global" after.
+#: `gradients_ready`: "local" is this worker's share of a window, "global" that of all workers together.
 Stage = Literal["local", "global"]
 #: `weights_for`: what the weights are about to be used for.
 Use = Literal["evaluate", "save", "export"]

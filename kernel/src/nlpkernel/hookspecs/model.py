@@ -23,11 +23,14 @@ Role = Literal["column", "row", "vocab", "expert", "replicate"]
 @attrs.frozen(kw_only=True)
 class ParameterFacts:
     """What others need to know of one parameter. `decay`: whether weight decay applies. `tags`: "embedding", "head",
-    "norm", "bias", "attention", "mlp", ... and what transforms add."""
+    "norm", "bias", "attention", "mlp", ... and what transforms add. `parts`: lengths of the consecutive pieces along the
+    dimension that is cut, each of which is cut for itself (queries, keys and values of one fused projection); empty: the
+    parameter is cut as a whole."""
 
     role: Role = "replicate"
     decay: bool = True
     tags: frozenset[str] = frozenset()
+    parts: tuple[int, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -53,12 +56,16 @@ class Model:
     initialise(name, tensor, generator) fills one parameter or buffer in place. It is called for every name that
     `named_parameters` and `named_buffers` give, with a generator keyed by (seed, name): the same values on any layout.
     `module.forward` takes what `Task.inputs` gives and returns `Outputs`. A model that can generate has
-    `prefill(tokens) -> (logits, cache)` and `decode(tokens, cache) -> (logits, cache)`.
+    `context` (most positions of a row), `prefill(tokens, capacity) -> (logits, cache)` with memory for `capacity`
+    positions, and `decode(tokens, cache) -> (logits, cache)`; logits are those after the last token [rows, vocabulary].
+    finish_block(block) -> block is applied to each block of the anatomy once the layout is made (activation
+    checkpointing, compiling); None: nothing.
     """
 
     module: nn.Module
     anatomy: Anatomy
     initialise: Callable[[str, Tensor, Generator], None]
+    finish_block: Callable[[nn.Module], nn.Module] | None = None
 
 
 @attrs.define(slots=True)
@@ -95,7 +102,7 @@ TRANSFORM = Point(
     help="a change to a model's structure, before it is distributed and filled",
 )
 
-#: One group of parameters that an optimizer treats alike.
+
 @attrs.frozen(kw_only=True)
 class ParameterGroup:
     """Names and tensors in one order, with what they have in common. A parameter server has these and no module."""

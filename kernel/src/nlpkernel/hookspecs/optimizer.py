@@ -34,9 +34,11 @@ class Schedule(Protocol):
 def create_optimizer(run: Run, groups: Sequence[ParameterGroup]) -> torch.optim.Optimizer:  # type: ignore[empty-body]
     """Make the optimizer. Only the communicator's group steps it.
 
-    A component declares `need = "elementwise"` or `need = "whole_tensor"`: whether its update of one element depends
-    on that element alone. An optimizer that honours torch's `found_inf` attribute (torch's fused ones do) has
-    `_step_supports_amp_scaling = True`; with others each step pays one read on the host.
+    Each of torch's param groups holds "lr", its rate at factor 1, and "names", the names of its parameters in order.
+    The engine keeps that rate as "peak", and the group sets "lr" before each update. A component declares `need =
+    "elementwise"` or `need = "whole_tensor"`: whether its update of one element depends on that element alone. An
+    optimizer that honours torch's `found_inf` attribute (torch's fused ones do) has `_step_supports_amp_scaling =
+    True`; with others each step pays one read on the host.
     """
 
 

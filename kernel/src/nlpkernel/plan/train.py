@@ -12,9 +12,13 @@ from nlpkernel.components import extension, setting, settings
 class Evaluate:
     """When the validation split is evaluated, beside the end of the run."""
 
-    every: int | None = setting(default=None, ge=1, help="steps between evaluations; left out: at the end only")
+    every: int | None = setting(
+        default=None, ge=1, help="steps between evaluations; left out: at the end only"
+    )
     start: bool = setting(default=False, help="evaluate before the first step too")
-    splits: tuple[str, ...] = setting(default=("validation",), help="splits to evaluate, where the data has them")
+    splits: tuple[str, ...] = setting(
+        default=("validation",), help="splits to evaluate, where the data has them"
+    )
 
 
 @settings
@@ -30,7 +34,9 @@ class Train:
 
     seed: int = setting(default=0, ge=0, lt=2**63, help="every random draw of a run follows from it")
     steps: int | None = setting(default=None, ge=1, unit="count", help="length of the run in steps")
-    epochs: float | None = setting(default=None, gt=0, help="length of the run in passes over the training split")
+    epochs: float | None = setting(
+        default=None, gt=0, help="length of the run in passes over the training split"
+    )
     tokens: int | None = setting(default=None, ge=1, unit="count", help="length of the run in tokens")
     batch: int = setting(default=32, ge=1, help="samples of one step, over all workers")
     micro: int | None = setting(default=None, ge=1, help="samples of one forward; left out: the batch")

@@ -1,0 +1,38 @@
+# Two commands do everything on a fresh clone: `make run` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DISTRIBUTIONS := kernel sdk $(wildcard plugins/*) .
+EDITABLE := $(foreach each,$(DISTRIBUTIONS),-e ./$(each))
+STAMP := $(VENV)/.installed
+JOBS ?= 2
+
+.PHONY: run test check format benchmarks docs clean
+
+run: $(STAMP)
+	$(BIN)/nlpkernel run examples/first.toml --overwrite
+	$(BIN)/nlpkernel generate runs/first --prompt "def " --tokens 120 --temperature 0.8 --seed 1
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(STAMP)
+	$(BIN)/python -m nlpkernel_sdk.docs docs/reference
+
+$(STAMP): requirements/constraints.txt requirements/development.txt $(wildcard pyproject.toml */pyproject.toml plugins/*/pyproject.toml)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -r requirements/development.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -c requirements/constraints.txt $(EDITABLE)
+	touch $@
+
+clean:
+	rm -rf $(VENV) runs

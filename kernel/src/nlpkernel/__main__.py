@@ -1,0 +1,7 @@
+"""`python -m nlpkernel`."""
+
+import sys
+
+from nlpkernel.cli import main
+
+sys.exit(main())

@@ -1,0 +1,122 @@
+"""Policies: who may end a run, save it, or take it back."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from nlpkernel.components import component, hookimpl, setting
+from nlpkernel.hookspecs.everywhere import Action, Decision
+
+if TYPE_CHECKING:
+    from nlpkernel.progress import Progress
+    from nlpkernel.state import Stateful
+
+
+@component
+class NonFinite:
+    """What to do when a loss or a gradient is not finite. The kernel adds it from `train.on_nan`."""
+
+    action: Literal["stop", "skip", "rollback"] = setting(default="stop", help="what to do")
+
+    @hookimpl
+    def decide(self, metrics: Mapping[str, float | None]) -> Decision | None:
+        """Answer when the engine found a window that is not finite (metric "non-finite": its step)."""
+        step = metrics.get("non-finite")
+        if step is None or self.action == "skip":
+            return None
+        reason = f"loss or gradient of step {int(step) + 1} is not finite"
+        return Decision(Action.FAIL if self.action == "stop" else Action.ROLLBACK, reason)
+
+
+@component
+class EarlyStopping:
+    """Stop when a metric has not become better for some evaluations in a row."""
+
+    metric: str = setting(default="validation/loss", help="metric to watch, as `split/name`")
+    better: Literal["smaller", "larger"] = setting(default="smaller", help="which way is better")
+    patience: int = setting(default=3, ge=1, help="evaluations without a better value before the run stops")
+    least: float = setting(default=0.0, ge=0, help="a change smaller than this is not better")
+
+    def __attrs_post_init__(self) -> None:
+        self._best: float | None = None
+        self._waited = 0
+
+    @hookimpl
+    def decide(self, metrics: Mapping[str, float | None]) -> Decision | None:
+        """Count evaluations that were not better. A value that is none or NaN never is."""
+        if self.metric not in metrics:
+            return None
+        value = metrics[self.metric]
+        if value is not None and not math.isnan(value) and self._is_better(value):
+            self._best, self._waited = value, 0
+        else:
+            self._waited += 1
+        if self._waited < self.patience:
+            return None
+        return Decision(Action.STOP, f"{self.metric} was not better in {self._waited} evaluations")
+
+    @hookimpl
+    def component_state(self) -> Stateful:
+        """Best value and patience, so that a resumed run goes on counting."""
+        return self
+
+    def state(self) -> dict[str, Any]:
+        """Best value and evaluations waited."""
+        return {"best": self._best, "waited": self._waited}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take up what `state` gave."""
+        self._best, self._waited = state["best"], state["waited"]
+
+    def _is_better(self, value: float) -> bool:
+        if self._best is None:
+            return True
+        gain = self._best - value if self.better == "smaller" else value - self._best
+        return gain > self.least
+
+
+@component
+class Budget:
+    """Stop when a budget of time or tokens is used up."""
+
+    time: float | None = setting(
+        default=None, gt=0, unit="seconds", help="time of all processes of this run together"
+    )
+    tokens: int | None = setting(default=None, ge=1, unit="count", help="tokens seen by the model")
+
+    def __attrs_post_init__(self) -> None:
+        self._before = 0.0
+        self._start = time.monotonic()
+
+    def check_settings(self) -> Iterable[tuple[str, str]]:
+        """A budget of nothing limits nothing."""
+        if self.time is None and self.tokens is None:
+            yield "time", "a budget needs time or tokens"
+
+    @hookimpl
+    def decide(self, progress: Progress) -> Decision | None:
+        """Stop at the first step that ends beyond the budget."""
+        if self.tokens is not None and progress.tokens >= self.tokens:
+            return Decision(Action.STOP, f"the budget of {self.tokens} tokens is used up")
+        if self.time is not None and self._used() >= self.time:
+            return Decision(Action.STOP, f"the budget of {self.time:g} s is used up")
+        return None
+
+    @hookimpl
+    def component_state(self) -> Stateful:
+        """Time used so far, over all processes of this run."""
+        return self
+
+    def state(self) -> dict[str, Any]:
+        """Seconds used."""
+        return {"used": self._used()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from the seconds used."""
+        self._before, self._start = state["used"], time.monotonic()
+
+    def _used(self) -> float:
+        return self._before + time.monotonic() - self._start

@@ -1,0 +1,98 @@
+"""`nlpkernel check`: every mistake of a plan at once, without torch; then the plan filled, and what it will need."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from nlpkernel.cli.output import say, write_json
+from nlpkernel.plan.units import format_unit
+
+if TYPE_CHECKING:
+    from nlpkernel.hookspecs.everywhere import Facts
+    from nlpkernel.plan import Plan
+
+HELP = "Find every mistake in a plan, and show it filled: each setting with where its value came from."
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Options."""
+    parser.add_argument("plan", help="the plan: .toml, .yaml or .json")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="override a setting"
+    )
+    parser.add_argument(
+        "--data", action="store_true", help="open the data too: sizes, lengths, first samples, steps"
+    )
+    parser.add_argument("--json", action="store_true", help="for machines")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Check; a plan with mistakes raises PlanError."""
+    from nlpkernel.plan import Plan
+
+    plan = Plan.load(args.plan, args.overrides)
+    facts = estimate(plan)
+    looked = None
+    if args.data:
+        from nlpkernel.engine.looking import look_at_data
+
+        looked = look_at_data(plan)
+    if args.json:
+        import attrs
+
+        from nlpkernel.plan.plan import written
+
+        write_json(
+            {
+                "plan": written(plan.filled),
+                "origins": {path: node.origin for path, node in plan.filled.walk() if not node.is_table},
+                "estimate": attrs.asdict(facts),
+                "data": looked.plain() if looked else None,
+            }
+        )
+        return 0
+    if not args.quiet:
+        say(plan.text(origins=True).rstrip())
+        say()
+        for line in describe(facts):
+            say(line)
+    if looked:
+        say(looked.text())
+    say(f"{args.plan}: no mistakes")
+    return 0
+
+
+def estimate(plan: Plan) -> Facts:
+    """What the components say of size, threaded through all of them in plan order."""
+    from nlpkernel.hookspecs.everywhere import Facts
+    from nlpkernel.plugins.hooks import Hooks
+
+    composition = plan.compose()
+    hooks = Hooks()
+    for placed in composition.placed:
+        hooks.register(placed.component, placed.address, placed.found.owner)
+    train = composition.train
+    facts: Facts = hooks.transform("estimate", Facts(micro=train.rows, batch=train.batch))
+    return facts
+
+
+def describe(facts: Facts) -> list[str]:
+    """The estimate in lines."""
+    lines = []
+    if facts.parameters is None:
+        lines.append("parameters   not known before the data is read (`check --data`)")
+    else:
+        lines.append(f"parameters   {facts.parameters:,}")
+    parts = {
+        "weights": facts.parameter_bytes,
+        "gradients": facts.gradient_bytes,
+        "optimizer": facts.optimizer_bytes,
+        "activations": facts.activation_bytes,
+    }
+    known = {name: size for name, size in parts.items() if size is not None}
+    if known:
+        detail = ", ".join(f"{name} {format_unit(size, 'bytes')}" for name, size in known.items())
+        word = "about" if len(known) == len(parts) else "at least"
+        lines.append(f"memory       {word} {format_unit(sum(known.values()), 'bytes')} ({detail})")
+    return [*lines, *(f"note         {note}" for note in facts.notes)]

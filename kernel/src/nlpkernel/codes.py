@@ -1,0 +1,177 @@
+"""The kernel's error codes: what each means and what to do, for `nlpkernel explain`."""
+
+from __future__ import annotations
+
+from nlpkernel.plan.codes import CODES as READING
+from nlpkernel.plugins.codes import CODES as PLUGINS
+
+STRUCTURE = {
+    "NK101": (
+        "no such setting or section",
+        """A key in the plan belongs to nothing that would read it. Nothing is ignored: a misspelt key would else
+change a run without a word. The message suggests the nearest name; `nlpkernel plugins show NAME` lists all settings.""",
+    ),
+    "NK102": (
+        "a required setting is missing",
+        "The component has no default for it. `nlpkernel plugins show NAME` says what it means.",
+    ),
+    "NK103": (
+        "a value of the wrong kind",
+        """Values are not converted: "12" is not 12, 2.9 is not 2, true is not 1. The one exception is that a whole
+number may stand where a number is wanted. Write the value as the message says.""",
+    ),
+    "NK104": (
+        "a value out of range",
+        "The message says which values are allowed. NaN and infinities never are.",
+    ),
+    "NK105": ("a value that is none of the choices", "The setting takes one of the listed values."),
+    "NK106": (
+        "no installed distribution offers the component",
+        """Either the name is misspelt, or its distribution is not installed in this environment. `nlpkernel plugins`
+lists what is there. Pip installs more: `pip install nlpkernel-plugin-...`.""",
+    ),
+    "NK107": (
+        "several distributions offer the component",
+        'Nobody shadows anybody in silence. Write `use = "distribution:name"` to say whose you mean.',
+    ),
+    "NK108": (
+        "settings that do not go together",
+        "Each value is right for itself, and the component says why they cannot stand side by side.",
+    ),
+    "NK109": (
+        "a section is missing",
+        """A plan needs [data], [model] and [optimizer]. [communicator] and [precision] may be left out (one process,
+float32), and so may [checkpoint] and [[monitor]].""",
+    ),
+    "NK110": (
+        "a secret stands in the plan",
+        """Plans are stored with runs, locks and versions. Put the secret into the environment and refer to it:
+`token = "${MY_TOKEN}"`. Only the reference is written down.""",
+    ),
+    "NK111": ("no such preset", "The component has other named sets of defaults; the message lists them."),
+    "NK112": (
+        "a table does not say which component it configures",
+        "Every component's table has a key `use` with the component's name.",
+    ),
+}
+
+ACTIVATION = {
+    "NK050": (
+        "a plugin is built for another version of the contract",
+        """The number at the end of an entry-point group (`nlpkernel.optimizer.v1`) is the version of the contract that
+the plugin was built for. This kernel has another one. Upgrade whichever is older.""",
+    ),
+    "NK051": (
+        "a plugin needs a package that is not installed",
+        """The message names the package. It was removed, or the plugin was installed with --no-deps. The run does not
+go on without the component.""",
+    ),
+    "NK052": (
+        "a plugin cannot be imported",
+        """The message names the error and the line. `nlpkernel plugins doctor` tries every plugin in a process of its
+own. The run does not go on without the component.""",
+    ),
+    "NK053": (
+        "no component",
+        "The entry point leads to something that was not made with `@nlpkernel.component`.",
+    ),
+    "NK054": (
+        "no such hook",
+        """A method marked with @hookimpl has a name that is no hook, or a hook that is not asked of this kind of
+component. It would never be called. See the hooks reference in the documentation.""",
+    ),
+    "NK055": (
+        "no such argument of a hook",
+        "A hook method may leave arguments out, and may not have others than the hook's own.",
+    ),
+    "NK056": (
+        "a local component cannot be loaded",
+        """`use = "./file.py:Class"` names a file relative to the plan and a class in it that is made with
+@component.""",
+    ),
+    "NK057": (
+        "a required hook is missing",
+        "Every slot and extension point has hooks that a component must implement.",
+    ),
+    "NK058": (
+        "an option of pluggy that is not honoured",
+        """The kernel asks hooks in plan order and walks them itself, so wrappers and tryfirst / trylast have no
+meaning here.""",
+    ),
+    "NK059": (
+        "two owners of one hook",
+        "Some hooks can be answered by one component only. Take one out of the plan.",
+    ),
+    "NK060": (
+        "a component failed",
+        """The message names the component, its distribution, the hook, and the error. `-v` shows the traceback, and so
+does the log in the run's folder.""",
+    ),
+    "NK061": (
+        "parameters that the anatomy does not describe",
+        "A model, or a transform that adds parameters, says for each what role it has and whether it decays.",
+    ),
+}
+
+RUNS = {
+    "NK301": (
+        "the run folder exists",
+        """A run never writes over another. Continue it with `nlpkernel resume`, replace it with `--overwrite`, or give
+this run another name.""",
+    ),
+    "NK302": (
+        "not a run folder",
+        "`--overwrite` replaces run folders only. This folder holds something else and is left alone.",
+    ),
+    "NK303": (
+        "no such run",
+        "The path does not name a folder that `nlpkernel run` made (one with plan.toml).",
+    ),
+    "NK304": (
+        "the run keeps no versions",
+        "Its plan has no [checkpoint] section, so its weights were never stored.",
+    ),
+    "NK306": (
+        "the run has no report",
+        "A report is written when a run ends. This one is running, or its process was killed.",
+    ),
+    "NK307": ("no such error code", "`nlpkernel explain` without a code lists them all."),
+    "NK308": (
+        "no starter plan",
+        "Starter plans come with plugins. `pip install nlpkernel-standard` brings one.",
+    ),
+    "NK309": ("the file exists", "`nlpkernel init` writes over nothing unless `--overwrite` is given."),
+    "NK401": (
+        "the device cannot be used",
+        """torch has no such device here: its build, the driver or the number is another. There is no fall-back to
+another device. `device = "auto"` takes what is there and says what it took.""",
+    ),
+    "NK403": (
+        "a policy ended the run as failed",
+        """The commonest reason is a loss or gradient that is not finite (`train.on_nan = "stop"`). No update was made
+from it: the weights are those of the step before, and they were saved if the plan has a [checkpoint]. The message
+names step, rank and samples. Look at these samples, lower the rate, or choose `skip` or `rollback`.""",
+    ),
+    "NK404": (
+        "too many overflows in a row",
+        """A loss scale that is too large overflows a few times until it has fallen. Fifty times in a row means that the
+loss itself is not finite. Look at the samples named, or train in bf16 or fp32.""",
+    ),
+    "NK405": (
+        "nothing to roll back to",
+        '`train.on_nan = "rollback"` needs a version. Let [checkpoint] save before the trouble starts.',
+    ),
+    "NK501": ("no complete version", "The run was ended before its first save was committed."),
+    "NK502": (
+        "the version does not fit the model",
+        """Names or shapes of tensors differ: the version was made by another plan or another release of a plugin.
+lock.json in the run's folder says which.""",
+    ),
+    "NK503": (
+        "state of a component is missing or left over",
+        """A version holds the state of every component that has one. It is loaded whole or not at all, so a component
+that was added to or taken from the plan is refused by name.""",
+    ),
+}
+
+CODES: dict[str, tuple[str, str]] = {**READING, **PLUGINS, **ACTIVATION, **STRUCTURE, **RUNS}

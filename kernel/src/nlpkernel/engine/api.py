@@ -1,0 +1,202 @@
+"""Running a plan: `run` to its end, `train` step by step with the events as they happen."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from nlpkernel import runs
+from nlpkernel.engine.environment import environment, log_file
+from nlpkernel.engine.opening import open_session
+from nlpkernel.engine.session import Session
+from nlpkernel.engine.signals import Signals
+from nlpkernel.errors import CheckpointError, UsageError, fail
+from nlpkernel.events import Event, RunEnded, RunStarted
+from nlpkernel.plan import Plan
+from nlpkernel.report import Count, Report
+
+
+def run(
+    plan: Plan, *, runs_folder: str | Path = "runs", overwrite: bool = False, resume: str | None = None
+) -> Report:
+    """Run a plan to its end and report.
+
+    The run gets the folder `runs_folder`/name; one that exists is refused, unless `overwrite` replaces it or `resume`
+    continues it ("newest", or the name of a version). Raise what ended it: PlanError, DataError, TrainingError, ...
+    """
+    loop = Loop(plan, Path(runs_folder) / plan.name, overwrite=overwrite, resume=resume)
+    for _ in loop.steps():
+        pass
+    return loop.report()
+
+
+def train(
+    plan: Plan, *, runs_folder: str | Path = "runs", overwrite: bool = False, resume: str | None = None
+) -> Iterator[Event]:
+    """Run a plan and yield every event of it. Closing the iterator early ends the run, saved and closed."""
+    events: deque[Event] = deque()
+    loop = Loop(plan, Path(runs_folder) / plan.name, overwrite=overwrite, resume=resume, listen=events.append)
+    for _ in loop.steps():
+        while events:
+            yield events.popleft()
+    yield from events
+
+
+class Loop:
+    """One run from its folder to its report.
+
+    `listen` is told every event. `limit` ends the run after so many steps, as if it were its length. `signal` is the
+    number of the signal that ended it, if one did.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path,
+        *,
+        overwrite: bool = False,
+        resume: str | None = None,
+        listen: Callable[[Event], None] | None = None,
+        limit: int | None = None,
+    ) -> None:
+        self.plan, self.folder, self.overwrite, self.resume = plan, folder, overwrite, resume
+        self.listen, self.limit = listen, limit
+        self.session: Session | None = None
+        self.status, self.reason = "failed", ""
+        self.signal: int | None = None
+        self._started_at = 0
+        self._report: Report | None = None
+
+    def steps(self) -> Iterator[Session]:
+        """Open the run, take its steps, and close it, whatever happens. Yields after each step."""
+        self._take_folder()
+        start = time.monotonic()
+        with ExitStack() as stack:
+            stack.enter_context(log_file(self.folder / runs.LOGS / "rank-0.log"))
+            stack.enter_context(environment(self.plan.train))
+            signals = stack.enter_context(Signals())
+            session = self.session = open_session(self.plan, self.folder, stack, self.listen)
+            stack.callback(self._end, start)
+            if self.resume is not None:
+                self._load(session)
+            session.lock.write(self.folder / runs.LOCK)
+            try:
+                self._started(session)
+                yield from self._advance(session, signals)
+            except GeneratorExit:
+                self.status, self.reason = "stopped", "the caller took no more events"
+                session.save()
+                raise
+            except BaseException as error:
+                self.reason = self.reason or _first_line(error)
+                raise
+
+    def _advance(self, session: Session, signals: Signals) -> Iterator[Session]:
+        end = session.length if self.limit is None else min(session.length, self.limit)
+        while session.stop is None and session.progress.step < end:
+            session.advance()
+            if signals.received is not None:
+                self.signal = signals.received
+                session.stop = ("interrupted", signals.name)
+            yield session
+        if self.resume is None or session.progress.step > self._started_at or session.stop is not None:
+            session.finish()
+        self.status, self.reason = session.stop or ("finished", self._why_finished(session))
+
+    def _why_finished(self, session: Session) -> str:
+        if self.resume is not None and session.progress.step == self._started_at:
+            return f"all {session.length} steps were done before"
+        return ""
+
+    def _take_folder(self) -> None:
+        if self.resume is not None:
+            self.folder = runs.find(self.folder)
+            return
+        runs.create(self.folder, overwrite=self.overwrite)
+        (self.folder / runs.PLAN).write_text(self.plan.text(), encoding="utf-8")
+        runs.point_latest(self.folder)
+
+    def _load(self, session: Session) -> None:
+        if session.store is None:
+            raise fail(
+                UsageError, "NK304", "the plan has no [checkpoint], so there is nothing to resume from"
+            )
+        if not session.store.list():
+            raise fail(
+                CheckpointError, "NK501", f"{str(self.folder)!r} has no complete version to resume from"
+            )
+        session.load(None if self.resume == "newest" else self.resume)
+
+    def _started(self, session: Session) -> None:
+        self._started_at = session.progress.step
+        session.bus.publish(
+            RunStarted(
+                time=time.time(),
+                name=self.plan.name,
+                folder=str(self.folder),
+                start=session.progress,
+                steps=session.length,
+                steps_per_epoch=session.data.steps(epochs=1.0),
+                parameters=sum(parameter.numel() for _, parameter in session.work.named),
+                device=str(session.group.device),
+                precision=session.work.precision.name,
+                world=session.group.world,
+            )
+        )
+        if session.progress.step == 0 and session.run.train.evaluate.start:
+            session.evaluate()
+
+    def _end(self, start: float) -> None:
+        """Tell how it ended and write the report, before the run's parts close."""
+        seconds = time.monotonic() - start
+        session = self.session
+        assert session is not None, "registered once the session is open"
+        session.bus.publish(
+            RunEnded(
+                time=time.time(),
+                progress=session.progress,
+                status=self.status,
+                reason=self.reason,
+                seconds=seconds,
+            )
+        )
+        self._report = self._make_report(session, seconds)
+        self._report.write(self.folder / runs.REPORT)
+
+    def report(self) -> Report:
+        """What the run came to, once its steps are through."""
+        assert self._report is not None, "a run that was not opened has raised"
+        return self._report
+
+    def _make_report(self, session: Session, seconds: float) -> Report:
+        memory, hooks = session.memory, session.hooks
+        versions = session.store.list() if session.store is not None else []
+        failures = [f"{owner}: {number} failed events" for owner, number in session.bus.failures.items()]
+        return Report(
+            name=self.plan.name,
+            folder=str(self.folder),
+            status=self.status,
+            reason=self.reason,
+            progress=session.progress,
+            length=session.length,
+            metrics=dict(memory.metrics),
+            main=memory.main[0],
+            best=memory.best,
+            best_step=memory.best_step,
+            counts=tuple(
+                Count(source=source, what=what, number=number)
+                for (source, what), number in sorted(session.run.counts.items())
+            ),
+            detached=tuple(
+                failures + [f"{owner} ({hook}): {error}" for owner, hook, error in hooks.detached]
+            ),
+            version=versions[-1].name if versions else None,
+            seconds=seconds,
+        )
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0]

@@ -1,0 +1,147 @@
+"""The whole state of a run as one tree of typed leaves, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from nlpkernel.engine.environment import load_random_state, random_state
+from nlpkernel.errors import CheckpointError, fail
+from nlpkernel.progress import Progress
+from nlpkernel.state import Leaf, PerWorker, Snapshot, Stateful
+
+if TYPE_CHECKING:
+    from nlpkernel.engine.session import Session
+
+
+def capture(session: Session) -> Snapshot:
+    """Everything that matters, between two steps."""
+    run, group, work = session.run, session.group, session.work
+    tree: dict[str, Leaf] = {}
+    for name, leaf in group.model_state(work.model).items():
+        tree[f"model/{name}"] = leaf
+    tree |= _optimizer(work.optimizer, work.named)
+    for name, leaf in group.state().items():
+        tree[f"group/{name}"] = leaf
+    for part, stateful in _parts(session).items():
+        for name, value in stateful.state().items():
+            tree[f"{part}/{name}"] = Leaf(value)
+    for name, value in random_state().items():
+        tree[f"random/{name}"] = Leaf(value, PerWorker(run.rank))
+    tree["run/progress"] = Leaf(list(session.progress))
+    tree["run/memory"] = Leaf(session.memory.state())
+    return Snapshot(
+        step=session.progress.step,
+        tree=tree,
+        artifacts=session.data.artifacts(),
+        facts={
+            "progress": session.progress._asdict(),
+            "metrics": dict(session.memory.metrics),
+            "main": list(session.memory.main),
+            "plan": session.plan.text(),
+            "lock": session.lock.plain(),
+        },
+    )
+
+
+def restore(session: Session, snapshot: Snapshot) -> None:
+    """Put a run where the snapshot was taken. Raise CheckpointError naming every part that does not fit."""
+    work = session.work
+    tree = snapshot.tree
+    values = {path: leaf.value for path, leaf in tree.items()}
+    parts = _parts(session)
+    known = {"model", "optimizer", "group", "random", "run"}
+    found = {_head(path, parts) for path in values}
+    strangers = sorted(found - known - parts.keys())
+    if strangers:
+        raise fail(
+            CheckpointError,
+            "NK503",
+            f"the version holds state of {', '.join(strangers)}, which this plan does not have",
+            hint="resume with the plan that made it",
+        )
+    missing = sorted(part for part, stateful in parts.items() if part not in found and stateful.state())
+    if missing:
+        raise fail(CheckpointError, "NK503", f"the version holds no state of {', '.join(missing)}")
+    session.group.load_model_state(work.model, _below(values, "model"))
+    _load_optimizer(work.optimizer, work.named, _below(values, "optimizer"))
+    session.group.load_state(_below(values, "group"))
+    for part, stateful in parts.items():
+        state = _below(values, part)
+        if state:
+            stateful.load_state(state)
+    load_random_state(_below(values, "random"))
+    session.progress = session.run.progress = Progress(*values["run/progress"])
+    session.memory.load_state(values["run/memory"])
+
+
+def _parts(session: Session) -> dict[str, Stateful]:
+    """Everything with a state of its own, by its place in the tree."""
+    work = session.work
+    parts: dict[str, Stateful] = {"precision": work.precision, "schedule": work.schedule, "data": work.data}
+    for address, stateful in session.stateful.items():
+        parts[f"component/{address}"] = stateful
+    return parts
+
+
+def _head(path: str, parts: Mapping[str, Stateful]) -> str:
+    head, _, rest = path.partition("/")
+    return f"component/{rest.partition('/')[0]}" if head == "component" else head
+
+
+def _below(values: Mapping[str, Any], part: str) -> dict[str, Any]:
+    return {path[len(part) + 1 :]: value for path, value in values.items() if path.startswith(f"{part}/")}
+
+
+def _optimizer(optimizer: torch.optim.Optimizer, named: Any) -> dict[str, Leaf]:
+    tree: dict[str, Leaf] = {}
+    for name, parameter in named:
+        for key, value in optimizer.state.get(parameter, {}).items():
+            tree[f"optimizer/{name}/{key}"] = Leaf(value)
+    groups = [
+        {
+            key: value
+            for key, value in group.items()
+            if key != "params" and isinstance(value, (type(None), bool, int, float, str))
+        }
+        for group in optimizer.param_groups
+    ]
+    tree["optimizer/groups"] = Leaf(groups)
+    return tree
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, named: Any, values: Mapping[str, Any]) -> None:
+    parameters = dict(named)
+    groups = values["groups"]
+    if len(groups) != len(optimizer.param_groups):
+        raise fail(
+            CheckpointError,
+            "NK502",
+            f"the version has {len(groups)} parameter groups and the optimizer {len(optimizer.param_groups)}",
+        )
+    own_device = {
+        id(parameter): bool(group.get("fused") or group.get("capturable"))
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+    for group, saved in zip(optimizer.param_groups, groups, strict=True):
+        group.update(saved)
+    optimizer.state.clear()
+    for path, value in values.items():
+        if path == "groups":
+            continue
+        name, _, key = path.rpartition("/")
+        if name not in parameters:
+            raise fail(
+                CheckpointError,
+                "NK502",
+                f"the version has optimizer state of {name!r}, which the model has not",
+            )
+        parameter = parameters[name]
+        if isinstance(value, torch.Tensor):
+            # torch keeps the step count on the CPU unless a kernel on the device counts it.
+            stays = key == "step" and not own_device[id(parameter)]
+            value = value.clone() if stays else value.to(parameter.device, copy=True)
+        optimizer.state[parameter][key] = value

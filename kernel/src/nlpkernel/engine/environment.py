@@ -1,0 +1,121 @@
+"""What a run sets for its whole process, and puts back at its end."""
+
+from __future__ import annotations
+
+import logging
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nlpkernel.plan.train import Train
+
+
+@contextmanager
+def environment(train: Train) -> Iterator[None]:
+    """Seed all generators, set threads and determinism; afterwards everything is as it was before."""
+    threads = torch.get_num_threads()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    filling = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    before = random_state()
+    try:
+        if train.threads is not None:
+            torch.set_num_threads(train.threads)
+        if train.deterministic:
+            # Filling fresh memory finds bugs of torch, not ours, and costs a pass over every new tensor.
+            torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+            torch.use_deterministic_algorithms(True, warn_only=True)
+        seed_all(train.seed)
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        torch.utils.deterministic.fill_uninitialized_memory = filling  # type: ignore[attr-defined]
+        load_random_state(before)
+
+
+def seed_all(seed: int) -> None:
+    """Seed the generators of Python, numpy (where it is loaded) and torch."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed % 2**32)
+
+
+def random_state() -> dict[str, Any]:
+    """The state of every global generator, as tensors and plain data."""
+    version, words, gauss = random.getstate()
+    state: dict[str, Any] = {
+        "python": [version, list(words), gauss],
+        "torch": torch.get_rng_state(),
+    }
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        name, keys, position, has_gauss, cached = numpy.random.get_state()
+        state["numpy"] = [name, [int(key) for key in keys], int(position), int(has_gauss), float(cached)]
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is not None:
+        module = torch.get_device_module(accelerator)
+        for index in range(torch.accelerator.device_count()):
+            state[f"{accelerator.type}:{index}"] = module.get_rng_state(index)
+    return state
+
+
+def load_random_state(state: dict[str, Any]) -> None:
+    """Put every generator back where `random_state` found it."""
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    torch.set_rng_state(state["torch"])
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and "numpy" in state:
+        name, keys, position, has_gauss, cached = state["numpy"]
+        numpy.random.set_state((name, numpy.array(keys, dtype="uint32"), position, has_gauss, cached))
+    for name, value in state.items():
+        kind, colon, index = name.partition(":")
+        if colon:
+            torch.get_device_module(kind).set_rng_state(value, int(index))
+
+
+@contextmanager
+def log_file(path: Path) -> Iterator[None]:
+    """Write what is logged under `nlpkernel`, and Python's warnings, into one file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    loggers = [logging.getLogger("nlpkernel"), logging.getLogger("py.warnings")]
+    levels = [logger.level for logger in loggers]
+    propagate = [logger.propagate for logger in loggers]
+    logging.captureWarnings(True)
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        for logger, level, spread in zip(loggers, levels, propagate, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+            logger.propagate = spread
+        handler.close()
+
+
+def memory_in_use(device: torch.device) -> int:
+    """Bytes that torch holds on an accelerator, or that this process holds on the CPU (0 where nobody can say)."""
+    if device.type != "cpu":
+        return int(torch.accelerator.memory_allocated(device))
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            pages = int(file.read().split()[1])
+    except OSError:
+        return 0
+    import resource
+
+    return pages * resource.getpagesize()

@@ -1,0 +1,56 @@
+"""Evaluation of a split: every sample exactly once, as counts that add up."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from nlpkernel.events import Evaluated
+
+if TYPE_CHECKING:
+    from nlpkernel.engine.session import Session
+    from nlpkernel.hookspecs.model import Outputs
+
+
+def evaluate(session: Session, split: str) -> dict[str, float | None]:
+    """Metrics of a split as "split/name". Nothing but counts is kept from one batch to the next."""
+    run, group, work, task = session.run, session.group, session.work, session.work.task
+    start = time.monotonic()
+    counts: dict[str, Tensor] = {}
+    forward = partial(_forward, session)
+    was_training = work.model.training
+    with ExitStack() as stack:
+        for context in session.hooks.collect("weights_for", run=run, use="evaluate"):
+            stack.enter_context(context)
+        stack.callback(work.model.train, was_training)
+        work.model.eval()
+        stack.enter_context(torch.no_grad())
+        for batch in work.data.evaluation(split):
+            moved = {name: tensor.to(group.device, non_blocking=True) for name, tensor in batch.items()}
+            for name, value in task.evaluate(forward, moved).items():
+                counts[name] = value if name not in counts else counts[name] + value
+        merged = {name: value.tolist() for name, value in group.merge(counts).items()}
+    metrics = {f"{split}/{name}": value for name, value in task.value(merged).items()}
+    best = session.memory.note(metrics, session.progress.step)
+    session.bus.publish(
+        Evaluated(
+            time=time.time(),
+            progress=session.progress,
+            split=split,
+            metrics={name.partition("/")[2]: value for name, value in metrics.items()},
+            samples=session.data.info.splits[split].samples,
+            seconds=time.monotonic() - start,
+            best=best,
+        )
+    )
+    return metrics
+
+
+def _forward(session: Session, **inputs: object) -> Outputs:
+    outputs: Outputs = session.group.forward(session.work, inputs)
+    return outputs

@@ -1,0 +1,284 @@
+"""A group of one worker, and the plain window and update that other groups build on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from nlpkernel.engine.materialise import allocate
+from nlpkernel.errors import CheckpointError, TrainingError, fail
+from nlpkernel.hookspecs.communicator import Axis, Requirements, Update, Work
+from nlpkernel.state import Leaf
+
+if TYPE_CHECKING:
+    from nlpkernel.context import Run
+    from nlpkernel.hookspecs.model import Anatomy, ParameterGroup
+    from nlpkernel.hookspecs.task import Counts
+
+
+def pick_device(name: str, run: Run) -> torch.device:
+    """The device that a plan names; "auto" is torch's accelerator, or the CPU where there is none.
+
+    Raise TrainingError where the named device is not there: never another one in silence.
+    """
+    if name == "auto":
+        accelerator = torch.accelerator.current_accelerator(check_available=True)
+        device = torch.device("cpu") if accelerator is None else torch.device(accelerator.type, 0)
+        run.notice("communicator single", f"device = auto picked {device}")
+        return device
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise fail(
+            TrainingError,
+            "NK401",
+            f"the device {name!r} cannot be used: {reason}",
+            hint='write device = "auto"',
+        ) from error
+    return device
+
+
+def run_window(
+    work: Work, device: torch.device, step: int, mine: Sequence[int], totals: Mapping[str, float]
+) -> dict[str, Tensor]:
+    """Forward and backward of the micro-batches `mine` of window `step`.
+
+    Each loss term counts as its sum over the total weight of the whole window, so the gradient is that of the true
+    mean, however the window is cut. Returns the summed terms, detached, on the device.
+    """
+    data, task, model, precision = work.data, work.task, work.model, work.precision
+    host = device.type == "cpu"
+    sums: dict[str, Tensor] = {}
+    for index in mine:
+        batch = data.microbatch(step, index)
+        if not host:
+            batch = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+        with precision.autocast():
+            terms = task.loss(model(**task.inputs(batch)), batch)
+        loss = None
+        for term in terms:
+            total = totals.get(term.name, 0.0)
+            share = term.sum * (term.coefficient / total if total else 0.0)
+            loss = share if loss is None else loss + share
+            value = term.sum.detach()
+            sums[term.name] = value if term.name not in sums else sums[term.name] + value
+        if loss is None:
+            continue
+        if precision.scaled:
+            loss = precision.scale(loss)
+        if work.backward is None:
+            loss.backward()  # type: ignore[no-untyped-call]
+        else:
+            work.backward(loss, sums)
+    return sums
+
+
+def update(work: Work, number: int, sums: Mapping[str, Tensor]) -> Update:
+    """Unscale, take the global norm, clip, and step unless something is not finite; then clear the gradients.
+
+    `number` is the number of updates applied before, of which the rate is a function. An optimizer that honours
+    `found_inf` decides on the device; for another one, and where a skipped update is expected (a loss scale, policy
+    `skip`), the host reads one number here.
+    """
+    gradients = [tensor.grad for _, tensor in work.named if tensor.grad is not None]
+    if work.precision.scaled:
+        work.precision.unscale(gradients)
+    if work.gradients_global is not None:
+        work.gradients_global([(name, tensor.grad) for name, tensor in work.named if tensor.grad is not None])
+        gradients = [tensor.grad for _, tensor in work.named if tensor.grad is not None]
+    norm = global_norm(gradients)
+    bad = _not_finite(norm, sums)
+    if work.clip is not None:
+        # min(1, clip / norm) without asking the host; a norm that is no number is caught by `bad`.
+        torch._foreach_mul_(gradients, (work.clip / (norm + 1e-6)).clamp(max=1.0))
+    optimizer = work.optimizer
+    factor = work.schedule.factor(number)
+    for group in optimizer.param_groups:
+        group["lr"] = group["peak"] * factor
+    applied: bool | None = None
+    if work.latch:
+        # One bad window makes every later update a no-op, until the host looks.
+        bad = work.bad = bad if work.bad is None else torch.maximum(work.bad, bad)
+    if work.latch and work.deferred:
+        optimizer.found_inf = bad  # type: ignore[attr-defined]
+        optimizer.step()
+    else:
+        applied = not bool(bad.item())
+        if work.precision.scaled:
+            work.precision.observe(not applied)
+        if applied:
+            optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return Update(applied, norm, bad)
+
+
+def global_norm(gradients: list[Tensor]) -> Tensor:
+    """The 2-norm of all gradients together, without dimensions, on the device."""
+    if not gradients:
+        return torch.zeros(())
+    norms: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    return norms
+
+
+def _not_finite(norm: Tensor, sums: Mapping[str, Tensor]) -> Tensor:
+    """1 where the norm or a loss term is not finite, else 0."""
+    check = norm - norm
+    for value in sums.values():
+        check = check + (value - value)
+    return (check != 0).to(torch.float32)
+
+
+class SingleGroup:
+    """One worker: everything is local."""
+
+    rank = 0
+    world = 1
+    requires = Requirements()
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.axes: Mapping[str, Axis] = {name: Axis() for name in ("data", "tensor", "pipe", "expert")}
+
+    def agree(self, fingerprint: Mapping[str, str]) -> None:
+        """One worker agrees with itself."""
+
+    def assign(self, step: int, count: int) -> Sequence[int]:
+        """All micro-batches are mine."""
+        return range(count)
+
+    def distribute(
+        self,
+        module: nn.Module,
+        anatomy: Anatomy,
+        finish_block: Callable[[nn.Module], nn.Module],
+        dtype: torch.dtype,
+    ) -> nn.Module:
+        """Allocate the model on the device; ties stay ties."""
+        allocate(module, self.device, dtype)
+        for path in anatomy.blocks:
+            parent, _, name = path.rpartition(".")
+            block = module.get_submodule(path)
+            finished = finish_block(block)
+            if finished is not block:
+                setattr(module.get_submodule(parent), name, finished)
+        return module
+
+    def create_optimizer(
+        self,
+        make: Callable[[Sequence[ParameterGroup]], torch.optim.Optimizer],
+        groups: Sequence[ParameterGroup],
+    ) -> torch.optim.Optimizer:
+        """Make the optimizer here."""
+        return make(groups)
+
+    def total(self, weights: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+        """Sums on the host."""
+        if len(weights) == 1:
+            return weights[0]
+        totals: dict[str, float] = {}
+        for each in weights:
+            for name, weight in each.items():
+                totals[name] = totals.get(name, 0.0) + weight
+        return totals
+
+    def run_window(
+        self, work: Work, step: int, mine: Sequence[int], totals: Mapping[str, float]
+    ) -> Mapping[str, Tensor]:
+        """The plain window."""
+        return run_window(work, self.device, step, mine, totals)
+
+    def update(self, work: Work, number: int, sums: Mapping[str, Tensor]) -> Update:
+        """The plain update; what is local is global."""
+        if work.gradients_local is not None:
+            work.gradients_local([(name, p.grad) for name, p in work.named if p.grad is not None])
+        return update(work, number, sums)
+
+    def forward(self, work: Work, inputs: Mapping[str, Any]) -> Any:
+        """A forward of the model as it stands."""
+        with work.precision.autocast():
+            return work.model(**inputs)
+
+    def merge(self, counts: Counts) -> Counts:
+        """The counts of one worker are the counts of all."""
+        return counts
+
+    def model_state(self, module: nn.Module) -> Mapping[str, Leaf]:
+        """Parameters and persistent buffers by name, tied ones once."""
+        return {name: Leaf(tensor.detach()) for name, tensor in _tensors(module).items()}
+
+    def load_model_state(self, module: nn.Module, leaves: Mapping[str, Any]) -> None:
+        """Copy values in place."""
+        own = _tensors(module)
+        problems = [f"missing {name}" for name in own.keys() - leaves.keys()]
+        problems += [f"unexpected {name}" for name in leaves.keys() - own.keys()]
+        problems += [
+            f"{name} has shape {tuple(leaves[name].shape)} in the version and {tuple(tensor.shape)} in the model"
+            for name, tensor in own.items()
+            if name in leaves and leaves[name].shape != tensor.shape
+        ]
+        if problems:
+            shown = "; ".join(sorted(problems)[:5]) + ("; ..." if len(problems) > 5 else "")
+            raise fail(CheckpointError, "NK502", f"the version does not fit the model: {shown}")
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(leaves[name])
+
+    def state(self) -> Mapping[str, Leaf]:
+        """A group of one remembers nothing."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Nothing to take up."""
+
+    def barrier(self) -> None:
+        """Nobody to wait for."""
+
+    def close(self) -> None:
+        """Nothing to leave."""
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    """What must be kept of a module. named_parameters gives tied ones once; buffers that are made again are left out."""
+    transient = {
+        f"{path}.{name}" if path else name
+        for path, each in module.named_modules()
+        for name in each._non_persistent_buffers_set
+    }
+    buffers = {name: tensor for name, tensor in module.named_buffers() if name not in transient}
+    return {**dict(module.named_parameters()), **buffers}
+
+
+class PlainPrecision:
+    """float32 throughout."""
+
+    name = "fp32"
+    parameter = reduce = output = torch.float32
+    scaled = False
+    _context = nullcontext()
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Nothing is cast."""
+        return self._context
+
+    def scale(self, loss: Tensor) -> Tensor:
+        """The loss as it is."""
+        return loss
+
+    def unscale(self, gradients: Iterable[Tensor]) -> None:
+        """Nothing was scaled."""
+
+    def observe(self, bad: bool) -> None:
+        """There is no scale to adapt."""
+
+    def state(self) -> Mapping[str, Any]:
+        """Nothing to remember."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Nothing to take up."""

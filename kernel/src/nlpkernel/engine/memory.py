@@ -1,0 +1,47 @@
+"""What a run remembers of its evaluations: the newest metrics and the best value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+class Memory:
+    """Newest metrics ("validation/loss"), the best main value and its step, and windows that must not be seen again.
+
+    main: the metric that "best" is judged by, and "min" or "max".
+    """
+
+    def __init__(self, main: tuple[str, str]) -> None:
+        self.main = (f"validation/{main[0]}", main[1])
+        self.metrics: dict[str, float | None] = {}
+        self.best: float | None = None
+        self.best_step: int | None = None
+        self.avoid: set[int] = set()
+
+    def note(self, metrics: Mapping[str, float | None], step: int) -> bool:
+        """Take in an evaluation; tell whether it is the best so far. NaN is never best; a tie keeps the earlier."""
+        self.metrics.update(metrics)
+        value = metrics.get(self.main[0])
+        if value is None or math.isnan(value):
+            return False
+        if self.best is not None and not (value < self.best if self.main[1] == "min" else value > self.best):
+            return False
+        self.best, self.best_step = value, step
+        return True
+
+    def state(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "metrics": self.metrics,
+            "best": self.best,
+            "best_step": self.best_step,
+            "avoid": sorted(self.avoid),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take up what `state` gave."""
+        self.metrics = dict(state["metrics"])
+        self.best, self.best_step = state["best"], state["best_step"]
+        self.avoid = set(state["avoid"])

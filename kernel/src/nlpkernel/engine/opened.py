@@ -1,0 +1,104 @@
+"""A version taken up for use: generate, evaluate, predict, export, serve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import torch
+from torch import nn
+
+from nlpkernel import runs
+from nlpkernel.engine.group import SingleGroup, pick_device
+from nlpkernel.engine.opening import activate
+from nlpkernel.errors import CheckpointError, UsageError, fail
+from nlpkernel.hookspecs.data import Codec, DataInfo
+from nlpkernel.hookspecs.model import Model
+from nlpkernel.hookspecs.task import Task
+from nlpkernel.plan import Plan
+
+
+@attrs.frozen(kw_only=True)
+class OpenModel:
+    """A trained model with all that using it needs.
+
+    model: the module in evaluation mode, on `device`. codec: text to ids and back. step: where the version was taken.
+    """
+
+    model: nn.Module
+    codec: Codec
+    device: torch.device
+    version: str
+    step: int
+    plan: Plan
+
+    @property
+    def task(self) -> Task:
+        """The task that it was trained for."""
+        return self.codec.task
+
+    @property
+    def info(self) -> DataInfo:
+        """What the training data was: vocabulary, window, labels."""
+        return self.codec.info
+
+
+def open_model(run: str | Path, *, version: str | None = None, device: str = "auto") -> OpenModel:
+    """Open a version of a run: the newest, or the one named `version`.
+
+    Needs neither the training data nor the plan's file, only the run's folder and the plugins that made it. Raise
+    UsageError where there is no such run, CheckpointError where the version is missing or damaged.
+    """
+    folder = runs.find(run)
+    plan = Plan.load(folder / runs.PLAN)
+    context, hooks, composition = activate(plan, folder)
+    if not composition.has("checkpoint"):
+        raise fail(
+            UsageError, "NK304", f"the run {str(folder)!r} keeps no versions: its plan has no [checkpoint]"
+        )
+    store = hooks.ask(composition.slot("checkpoint").component, "open_store", run=context, folder=folder)
+    try:
+        versions = store.list()
+        if not versions:
+            raise fail(CheckpointError, "NK501", f"{str(folder)!r} has no complete version")
+        snapshot = store.load(version)
+    finally:
+        store.close()
+    context.device = pick_device(device, context)
+    group = SingleGroup(context.device)
+    codec: Codec = hooks.ask(
+        composition.slot("data").component, "open_codec", run=context, artifacts=snapshot.artifacts
+    )
+    with torch.device("meta"):
+        model: Model = hooks.ask(
+            composition.slot("model").component, "create_model", run=context, info=codec.info
+        )
+        model = hooks.transform("transform_model", model, run=context)
+    module = group.distribute(model.module, model.anatomy, lambda block: block, torch.float32)
+    _fill_transient(model, module, context.seed)
+    group.load_model_state(
+        module,
+        {
+            path.removeprefix("model/"): leaf.value
+            for path, leaf in snapshot.tree.items()
+            if path.startswith("model/")
+        },
+    )
+    module.eval()
+    return OpenModel(
+        model=module,
+        codec=codec,
+        device=context.device,
+        version=version or versions[-1].name,
+        step=snapshot.step,
+        plan=plan,
+    )
+
+
+def _fill_transient(model: Model, module: nn.Module, seed: int) -> None:
+    """Buffers that no version holds (tables that can be made again)."""
+    from nlpkernel.engine.materialise import generator_for
+
+    with torch.no_grad():
+        for name, tensor in module.named_buffers():
+            model.initialise(name, tensor, generator_for(seed, name))

@@ -1,0 +1,193 @@
+"""Opening a run: from a plan to a session that stands before its first step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from nlpkernel import lock as locks
+from nlpkernel.bus import Bus
+from nlpkernel.context import Run
+from nlpkernel.engine.materialise import fill
+from nlpkernel.engine.session import Session
+from nlpkernel.errors import PluginError, fail
+from nlpkernel.events import Event
+from nlpkernel.hookspecs.communicator import Work
+from nlpkernel.hookspecs.model import Model, ParameterGroup
+from nlpkernel.plan import Composition, Plan
+from nlpkernel.plugins.hooks import Hooks
+from nlpkernel.runs import cache_folder
+from nlpkernel.state import Stateful
+
+if TYPE_CHECKING:
+    from nlpkernel.hookspecs.communicator import Group
+    from nlpkernel.hookspecs.data import Data
+
+
+def activate(plan: Plan, folder: Path) -> tuple[Run, Hooks, Composition]:
+    """Fresh components, registered in plan order; nothing is opened yet."""
+    composition = plan.compose()
+    hooks = Hooks(strict=composition.train.strict)
+    for placed in composition.placed:
+        hooks.register(placed.component, placed.address, placed.found.owner)
+    run = Run(
+        name=plan.name,
+        folder=folder,
+        cache=cache_folder(),
+        train=composition.train,
+        bus=Bus(strict=composition.train.strict),
+        hooks=hooks,
+    )
+    return run, hooks, composition
+
+
+def open_session(
+    plan: Plan, folder: Path, stack: ExitStack, listen: Callable[[Event], None] | None = None
+) -> Session:
+    """Open everything in the order in which it is needed; `stack` closes it in reverse, whatever happens.
+
+    `listen` is told every event, as if it were the last monitor of the plan.
+    """
+    run, hooks, composition = activate(plan, folder)
+    stack.callback(_close_components, hooks, run)
+    for placed in composition.placed:
+        run.bus.owner = placed.found.owner
+        if hasattr(placed.component, "subscribe"):
+            hooks.ask(placed.component, "subscribe", run=run, bus=run.bus)
+    if listen is not None:
+        run.bus.owner = "the caller"
+        run.bus.on(Event, listen)
+    run.bus.freeze()
+    activated = locks.activate(plan.text(), composition.placed)
+
+    def ask(slot: str, hook: str, **arguments: Any) -> Any:
+        return hooks.ask(composition.slot(slot).component, hook, run=run, **arguments)
+
+    group: Group = ask("communicator", "open_group")
+    stack.callback(group.close)
+    run.group, run.rank, run.world, run.device = group, group.rank, group.world, group.device
+    precision = ask("precision", "create_precision")
+    data: Data = ask("data", "open_data")
+    stack.callback(data.close)
+    run.data = data
+    with torch.device("meta"):
+        model: Model = ask("model", "create_model", info=data.info)
+        model = hooks.transform("transform_model", model, run=run)
+    run.model = model
+    schema = locks.schema_of(
+        {name: (tuple(p.shape), str(p.dtype)) for name, p in model.module.named_parameters()}
+    )
+    opened = locks.Opened(
+        data=data.info.fingerprint, schema=schema, world=group.world, device=str(group.device)
+    )
+    lock = locks.Lock(activated=activated, opened=opened)
+    group.agree({"plan": activated.plan, "schema": schema, "data": opened.data, "kernel": activated.kernel})
+    module = group.distribute(
+        model.module, model.anatomy, model.finish_block or (lambda block: block), precision.parameter
+    )
+    fill(model, module, run.seed)
+    module.train()
+    named = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    make = partial(_make_optimizer, hooks, composition.slot("optimizer").component, run)
+    optimizer = group.create_optimizer(make, group_parameters(model, named))
+    train = run.train
+    length = train.steps or data.steps(epochs=train.epochs, tokens=train.tokens)
+    schedule = ask("optimizer", "create_schedule", updates=length)
+    latch = not precision.scaled and train.on_nan != "skip"
+    work = Work(
+        data=data,
+        task=data.task,
+        model=module,
+        named=named,
+        precision=precision,
+        optimizer=optimizer,
+        schedule=schedule,
+        clip=train.clip,
+        latch=latch,
+        deferred=latch and bool(getattr(optimizer, "_step_supports_amp_scaling", False)),
+    )
+    _ask_in_steps(work, hooks, run)
+    store = None
+    if composition.has("checkpoint"):
+        store = ask("checkpoint", "open_store", folder=folder)
+        stack.callback(store.close)
+    return Session(
+        plan=plan,
+        run=run,
+        hooks=hooks,
+        group=group,
+        data=data,
+        work=work,
+        store=store,
+        lock=lock,
+        stateful=_stateful(composition, hooks, run),
+        length=length,
+    )
+
+
+def group_parameters(model: Model, named: Sequence[tuple[str, nn.Parameter]]) -> list[ParameterGroup]:
+    """Trainable parameters with the same decay and tags, in the order in which they first appear."""
+    facts = model.anatomy.parameters
+    strangers = [name for name, _ in named if name not in facts]
+    if strangers:
+        raise fail(
+            PluginError,
+            "NK061",
+            f"the model's anatomy says nothing of {', '.join(strangers[:5])}",
+            hint="whoever adds parameters describes them in `Anatomy.parameters`",
+        )
+    groups: dict[tuple[bool, frozenset[str]], list[tuple[str, Tensor]]] = {}
+    for name, parameter in named:
+        groups.setdefault((facts[name].decay, facts[name].tags), []).append((name, parameter))
+    return [
+        ParameterGroup(
+            names=[name for name, _ in members],
+            tensors=[tensor for _, tensor in members],
+            decay=decay,
+            tags=tags,
+        )
+        for (decay, tags), members in groups.items()
+    ]
+
+
+def _make_optimizer(
+    hooks: Hooks, component: object, run: Run, groups: Sequence[ParameterGroup]
+) -> torch.optim.Optimizer:
+    optimizer: torch.optim.Optimizer = hooks.ask(component, "create_optimizer", run=run, groups=groups)
+    for group in optimizer.param_groups:
+        group.setdefault("peak", group["lr"])
+    return optimizer
+
+
+def _ask_in_steps(work: Work, hooks: Hooks, run: Run) -> None:
+    """Fill in the hooks of the hot loop that somebody implements; the others stay None and are never asked."""
+    backward = hooks.pick("backward")
+    if backward is not None:
+        work.backward = lambda loss, sums: backward({"run": run, "loss": loss, "sums": sums})
+    if hooks.bound("gradients_ready"):
+        work.gradients_local = lambda named: hooks.observe(
+            "gradients_ready", run=run, named=named, stage="local"
+        )
+        work.gradients_global = lambda named: hooks.observe(
+            "gradients_ready", run=run, named=named, stage="global"
+        )
+
+
+def _stateful(composition: Composition, hooks: Hooks, run: Run) -> Mapping[str, Stateful]:
+    return {
+        placed.address: hooks.ask(placed.component, "component_state", run=run)
+        for placed in composition.placed
+        if hasattr(type(placed.component), "component_state")
+    }
+
+
+def _close_components(hooks: Hooks, run: Run) -> None:
+    errors = hooks.close(run=run)
+    if errors:
+        raise errors[0]

@@ -1,0 +1,41 @@
+"""SIGINT and SIGTERM: the first ends the run after its step, saved; the second ends the process at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+_CAUGHT = (signal.SIGINT, signal.SIGTERM)
+
+
+class Signals:
+    """While entered, remembers the first signal in `received`. Does nothing outside the main thread, where Python
+    allows no handler."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._before: dict[int, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """Name of the signal received."""
+        return signal.Signals(self.received).name if self.received is not None else ""
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._receive) for number in _CAUGHT}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            os._exit(128 + number)
+        self.received = number

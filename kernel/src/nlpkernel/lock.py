@@ -1,0 +1,126 @@
+"""What exactly ran: sealed in two parts, plugins and settings at activation, data and layout before the first step."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from nlpkernel import __version__
+from nlpkernel.plan.structure import Placed
+
+
+@attrs.frozen(kw_only=True)
+class LockedComponent:
+    """One component as it ran. `content` is a hash of the sources of its package, or of its local file."""
+
+    address: str
+    use: str
+    distribution: str
+    release: str
+    content: str
+
+
+@attrs.frozen(kw_only=True)
+class Activated:
+    """The first part: who runs, under which settings, in which environment."""
+
+    plan: str
+    kernel: str
+    components: tuple[LockedComponent, ...]
+    python: str
+    torch: str
+    platform: str
+    threads: int
+
+
+@attrs.frozen(kw_only=True)
+class Opened:
+    """The second part: on which data and in which layout. `schema` is a hash of parameter names, shapes and types."""
+
+    data: str
+    schema: str
+    world: int
+    device: str
+
+
+@attrs.frozen(kw_only=True)
+class Lock:
+    """Both parts."""
+
+    activated: Activated
+    opened: Opened
+
+    def plain(self) -> dict[str, Any]:
+        """Plain data, for JSON and msgpack."""
+        import cattrs
+
+        return cattrs.unstructure(self)  # type: ignore[no-any-return]
+
+    def write(self, path: Path) -> None:
+        """Write the lock as JSON."""
+        path.write_text(json.dumps(self.plain(), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Lock:
+        """Read what `write` wrote."""
+        import cattrs
+
+        return cattrs.structure(json.loads(path.read_text(encoding="utf-8")), cls)
+
+
+def activate(plan_text: str, placed: Sequence[Placed]) -> Activated:
+    """Seal the first part."""
+    import torch
+
+    return Activated(
+        plan=hashlib.sha256(plan_text.encode()).hexdigest(),
+        kernel=__version__,
+        components=tuple(
+            LockedComponent(
+                address=each.address,
+                use=each.found.use,
+                distribution=each.found.distribution,
+                release=each.found.release,
+                content=_content(each),
+            )
+            for each in placed
+        ),
+        python=platform.python_version(),
+        torch=torch.__version__,
+        platform=platform.platform(),
+        threads=torch.get_num_threads(),
+    )
+
+
+def schema_of(shapes: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
+    """A hash of parameter names, shapes and types, in their order."""
+    text = "\n".join(f"{name} {shape} {kind}" for name, (shape, kind) in shapes.items())
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+_hashes: dict[str, str] = {}
+
+
+def _content(placed: Placed) -> str:
+    module_name, _, _ = placed.found.target.partition(":")
+    if module_name.endswith(".py"):
+        return hashlib.sha256(Path(module_name).read_bytes()).hexdigest()
+    package = module_name.partition(".")[0]
+    if package not in _hashes:
+        # The sources themselves, not the RECORD of the installation: an editable install has no true one.
+        module = sys.modules.get(package) or import_module(package)
+        roots = [Path(root) for root in getattr(module, "__path__", [])]
+        digest = hashlib.sha256()
+        for root in roots:
+            for path in sorted(root.rglob("*.py")):
+                digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+        _hashes[package] = digest.hexdigest()
+    return _hashes[package]

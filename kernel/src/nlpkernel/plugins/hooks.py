@@ -1,0 +1,239 @@
+"""The hooks of a run: pluggy registers and checks signatures, and we walk the implementations ourselves.
+
+Walking them here is what lets an error say whose call failed, and a profile say how long each took. The policy for a
+failure follows from the kind of the hook, never from the place that asks.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pluggy
+
+from nlpkernel.bus import PATIENCE
+from nlpkernel.errors import ComponentFailure, NlpkernelError, Place, Problem
+from nlpkernel.hookspecs import KIND, MODULES, POINTS, everywhere
+from nlpkernel.plugins.catalog import Found
+from nlpkernel.plugins.suggest import hint
+
+if TYPE_CHECKING:
+    from nlpkernel.hookspecs.everywhere import Decision
+
+_log = logging.getLogger("nlpkernel.hooks")
+
+#: Every hook spec by name.
+SPECS: dict[str, Callable[..., Any]] = {
+    name: value
+    for module in MODULES
+    for name, value in vars(module).items()
+    if callable(value) and hasattr(value, KIND)
+}
+_EVERYWHERE = frozenset(name for name in vars(everywhere) if name in SPECS)
+
+
+def arguments_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Argument names of a hook spec or implementation, without `self`."""
+    return tuple(name for name in inspect.signature(function).parameters if name != "self")
+
+
+def problems_of(found: Found, place: Place | None) -> list[Problem]:
+    """Everything that is wrong with the hooks of a component class, before any instance is made."""
+
+    def problem(code: str, message: str, hint: str | None = None) -> Problem:
+        return Problem(code=code, message=message, place=place, owner=found.owner, hint=hint)
+
+    problems: list[Problem] = []
+    point = POINTS.get(found.point)
+    allowed = _EVERYWHERE | ({*point.must, *point.may} if point else set())
+    for name in dir(found.cls):
+        method = getattr(found.cls, name, None)
+        options = getattr(method, "nlpkernel_impl", None)
+        if options is None or not callable(method):
+            continue
+        if name not in SPECS:
+            problems.append(problem("NK054", f"there is no hook {name!r}", hint(name, allowed)))
+        elif name not in allowed:
+            problems.append(
+                problem("NK054", f"the hook {name!r} is not asked of a component for {found.point!r}")
+            )
+        else:
+            known = arguments_of(SPECS[name])
+            problems += [
+                problem("NK055", f"the hook {name!r} has no argument {argument!r}", hint(argument, known))
+                for argument in arguments_of(method)
+                if argument not in known
+            ]
+        problems += [
+            problem("NK058", f"the hook {name!r} uses pluggy's {option!r}, which this kernel does not honour")
+            for option in ("wrapper", "hookwrapper", "tryfirst", "trylast")
+            if options.get(option)
+        ]
+    for name in point.must if point else ():
+        method = getattr(found.cls, name, None)
+        if method is None:
+            problems.append(problem("NK057", f"a component for {found.point!r} must implement {name!r}"))
+        elif not hasattr(method, "nlpkernel_impl"):
+            problems.append(
+                problem("NK057", f"{name!r} is not marked as a hook", "put @hookimpl above the method")
+            )
+    return problems
+
+
+@attrs.define(slots=True)
+class Bound:
+    """One implementation of a hook: called with all arguments of the spec, it passes on those it takes."""
+
+    function: Callable[..., Any]
+    names: tuple[str, ...]
+    owner: str
+    failures: int = 0
+
+    def __call__(self, arguments: dict[str, Any]) -> Any:
+        """Call it with those of `arguments` that it takes."""
+        return self.function(**{name: arguments[name] for name in self.names})
+
+
+class Hooks:
+    """The components of one run, and every question asked of them.
+
+    `seconds` adds up the time spent in each (owner, hook), for the report and the profile.
+    """
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self.strict = strict
+        self.seconds: dict[tuple[str, str], float] = {}
+        self.detached: list[tuple[str, str, str]] = []
+        self._owners: dict[int, str] = {}
+        self._bound: dict[str, list[Bound]] = {}
+        self._manager = pluggy.PluginManager("nlpkernel")
+        for module in MODULES:
+            self._manager.add_hookspecs(module)
+
+    def register(self, component: object, address: str, owner: str) -> None:
+        """Add a component under its address in the plan. Its class was checked with `problems_of` before."""
+        self._manager.register(component, name=address)
+        self._owners[id(component)] = owner
+        self._bound.clear()
+
+    def owner(self, component: object) -> str:
+        """Component and distribution, as messages name them."""
+        return self._owners.get(id(component), type(component).__name__)
+
+    def bound(self, hook: str) -> list[Bound]:
+        """The implementations of `hook` in plan order. The list is live: a detached observer leaves it."""
+        known = self._bound.get(hook)
+        if known is None:
+            known = self._bound[hook] = [
+                Bound(impl.function, tuple(impl.argnames), self.owner(impl.plugin))
+                for impl in getattr(self._manager.hook, hook).get_hookimpls()
+            ]
+        return known
+
+    def ask(self, component: object, hook: str, **arguments: Any) -> Any:
+        """Ask one component; a failure names it."""
+        function = getattr(component, hook)
+        bound = Bound(function, arguments_of(function), self.owner(component))
+        return self._call(bound, hook, arguments)
+
+    def pick(self, hook: str) -> Bound | None:
+        """The one implementation of a hook that at most one component may own. Raise where two do."""
+        bound = self.bound(hook)
+        if len(bound) > 1:
+            raise NlpkernelError(
+                Problem(
+                    code="NK059",
+                    message=f"the hook {hook!r} can have one owner, and has "
+                    + " and ".join(each.owner for each in bound),
+                    hint="leave one of them out of the plan",
+                )
+            )
+        return bound[0] if bound else None
+
+    def collect(self, hook: str, **arguments: Any) -> list[Any]:
+        """All answers in plan order."""
+        return [self._call(bound, hook, arguments) for bound in self.bound(hook)]
+
+    def transform(self, hook: str, value: Any, **arguments: Any) -> Any:
+        """Thread `value` through all implementations, in plan order."""
+        first = arguments_of(SPECS[hook])[0]
+        for bound in self.bound(hook):
+            value = self._call(bound, hook, {**arguments, first: value})
+        return value
+
+    def observe(self, hook: str, **arguments: Any) -> None:
+        """Tell all implementations. One that fails is named and counted; after three failures it is detached."""
+        for bound in tuple(self.bound(hook)):
+            try:
+                self._call(bound, hook, arguments)
+            except ComponentFailure as error:
+                if self.strict:
+                    raise
+                bound.failures += 1
+                _log.warning("%s", error, exc_info=error.__cause__)
+                if bound.failures >= PATIENCE:
+                    self.bound(hook).remove(bound)
+                    self.detached.append((bound.owner, hook, str(error.__cause__)))
+                    _log.warning("%s is not asked %s any more", bound.owner, hook)
+
+    def decisions(
+        self, run: Any, progress: Any, metrics: Mapping[str, float | None]
+    ) -> list[tuple[str, Decision]]:
+        """Answers to `decide` that want something, each with its owner. Asked in every step, so it is not timed."""
+        arguments = {"run": run, "progress": progress, "metrics": metrics}
+        answers: list[tuple[str, Decision]] = []
+        for bound in self.bound("decide"):
+            try:
+                answer = bound(arguments)
+            except Exception as error:
+                raise self._failure(bound, "decide", error) from error
+            if answer is not None and answer.action:
+                answers.append((bound.owner, answer))
+        return answers
+
+    def close(self, **arguments: Any) -> list[NlpkernelError]:
+        """Ask every component to close, in reverse plan order; a failure stops nobody else from closing."""
+        errors: list[NlpkernelError] = []
+        for bound in reversed(self.bound("close")):
+            try:
+                self._call(bound, "close", arguments)
+            except NlpkernelError as error:
+                errors.append(error)
+        return errors
+
+    def _call(self, bound: Bound, hook: str, arguments: dict[str, Any]) -> Any:
+        start = perf_counter()
+        try:
+            return bound(arguments)
+        except Exception as error:
+            cause = error.__cause__ if isinstance(error, NlpkernelError) else error
+            raise self._failure(bound, hook, error) from cause
+        finally:
+            key = (bound.owner, hook)
+            self.seconds[key] = self.seconds.get(key, 0.0) + perf_counter() - start
+
+    def _failure(self, bound: Bound, hook: str, error: Exception) -> NlpkernelError:
+        """The error as a user gets it: ours with its owner filled in, another's with hook, cause and owner."""
+        owner = self._culprit(error) or bound.owner
+        if isinstance(error, NlpkernelError):
+            return type(error)(
+                [
+                    problem if problem.owner else attrs.evolve(problem, owner=owner)
+                    for problem in error.problems
+                ]
+            )
+        message = f"{hook} failed: {type(error).__name__}: {error}"
+        return ComponentFailure(Problem(code="NK060", message=message, owner=owner))
+
+    def _culprit(self, error: BaseException) -> str | None:
+        """The innermost component on the way to the error: a nested one, when its parent was asked."""
+        owner = None
+        trace = error.__traceback__
+        while trace is not None:
+            owner = self._owners.get(id(trace.tb_frame.f_locals.get("self")), owner)
+            trace = trace.tb_next
+        return owner

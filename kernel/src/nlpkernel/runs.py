@@ -1,0 +1,72 @@
+"""Run folders: where a run keeps its plan, lock, events, logs, report and versions."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from nlpkernel.errors import UsageError, fail
+from nlpkernel.plugins.suggest import hint
+
+PLAN, LOCK, REPORT, LOGS = "plan.toml", "lock.json", "report.json", "logs"
+LATEST = "latest"
+
+
+def create(folder: Path, *, overwrite: bool = False) -> None:
+    """Make the folder of a new run. Raise UsageError where it exists, unless `overwrite` removes it."""
+    if folder.exists() or folder.is_symlink():
+        if not overwrite:
+            raise fail(
+                UsageError,
+                "NK301",
+                f"the run folder {str(folder)!r} exists",
+                hint=f"`nlpkernel resume {folder}` continues it, --overwrite replaces it, --set name=... makes another",
+            )
+        if not (folder / PLAN).is_file():
+            raise fail(
+                UsageError,
+                "NK302",
+                f"{str(folder)!r} is not a run folder (it has no {PLAN}), so it is not replaced",
+            )
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+
+
+def point_latest(folder: Path) -> None:
+    """Let `latest` beside it name the newest run. Where there are no symbolic links, there is no `latest`."""
+    link = folder.parent / LATEST
+    aside = folder.parent / f".{LATEST}-{os.getpid()}"
+    with contextlib.suppress(OSError):
+        aside.symlink_to(folder.name, target_is_directory=True)
+        os.replace(aside, link)
+
+
+def find(reference: str | Path) -> Path:
+    """The folder of an existing run. Raise UsageError, with the runs beside it, where there is none."""
+    folder = Path(reference)
+    if (folder / PLAN).is_file():
+        return folder.resolve() if folder.is_symlink() else folder
+    beside = [path.name for path in each(folder.parent)]
+    tip = hint(folder.name, beside) if beside else "start one with `nlpkernel run plan.toml`"
+    raise fail(UsageError, "NK303", f"{str(reference)!r} is no run folder", hint=tip)
+
+
+def each(root: Path) -> Iterator[Path]:
+    """The run folders below `root`, oldest first."""
+    try:
+        folders = [path for path in root.iterdir() if not path.is_symlink() and (path / PLAN).is_file()]
+    except OSError:
+        return
+    yield from sorted(folders, key=lambda path: ((path / PLAN).stat().st_mtime, path.name))
+
+
+def cache_folder() -> Path:
+    """The folder for what can be made again: NLPKERNEL_CACHE, or below the user's cache folder."""
+    named = os.environ.get("NLPKERNEL_CACHE")
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "nlpkernel"
