@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nlpkernel.errors import DataError
-from nlpkernel.sampling import LARGEST, Windows, key, offsets, permute
+from nlpkernel.sampling import LARGEST, Draws, Windows, key, offsets, permute
 
 SIZES = st.integers(1, 3000)
 KEYS = st.integers(0, 2**64 - 1)
@@ -109,6 +109,13 @@ def test_case_r4_a_resumed_run_draws_what_the_unbroken_one_draws() -> None:
     resumed += [offsets(1337, step, 0, 4, 10**6).tolist() for step in range(15, 20)]
     assert resumed == unbroken[10:]
     assert not set(map(tuple, resumed)) & set(map(tuple, unbroken[:10]))
+
+
+def test_draws_of_many_windows_at_once_are_those_of_each() -> None:
+    draws = Draws(1337, 12, 1000)
+    for step in (0, 1, 2, 500, 3, 1000, 999, 84, 85, 86):
+        assert np.array_equal(draws.window(step), offsets(1337, step, 0, 12, 1000))
+    assert np.array_equal(Draws(1, 5000, 10).window(7), offsets(1, 7, 0, 5000, 10))
 
 
 def test_nothing_is_drawn_from_an_empty_range() -> None:

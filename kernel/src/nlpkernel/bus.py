@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import attrs
+
+from nlpkernel.errors import ComponentFailure, fail
 from nlpkernel.events import Event, ObserverDetached
+from nlpkernel.hookspecs import PATIENCE
+
+if TYPE_CHECKING:
+    from nlpkernel.progress import Progress
 
 _E = TypeVar("_E", bound=Event)
 _log = logging.getLogger("nlpkernel.bus")
 
-#: Failures after which an observer is not called any more.
-PATIENCE = 3
 
-
+@attrs.define(eq=False)
 class Subscription:
     """One function that wants one class of events, and how often it failed."""
 
-    __slots__ = ("failures", "function", "owner")
-
-    def __init__(self, function: Callable[[Any], None], owner: str) -> None:
-        self.function = function
-        self.owner = owner
-        self.failures = 0
+    kind: type[Event]
+    function: Callable[[Any], None]
+    owner: str
+    failures: int = 0
 
 
 class Bus:
@@ -38,14 +42,19 @@ class Bus:
         self.strict = strict
         self.owner = "the kernel"
         self.failures: dict[str, int] = {}
-        self._subscriptions: dict[type[Event], list[Subscription]] = {}
+        self._subscriptions: list[Subscription] = []
         self._frozen = False
+        # Who wants a class of events, found at the first of its kind.
+        self._wanting: dict[type[Event], tuple[Subscription, ...]] = {}
+        self._waiting: deque[Event] = deque()
+        self._delivering = False
 
     def on(self, kind: type[_E], function: Callable[[_E], None]) -> None:
         """Call `function` with each event of exactly the class `kind`, or with every event for `Event` itself."""
         if self._frozen:
             raise RuntimeError(f"{self.owner} subscribes to {kind.__name__} after the run started")
-        self._subscriptions.setdefault(kind, []).append(Subscription(function, self.owner))
+        self._subscriptions.append(Subscription(kind, function, self.owner))
+        self._wanting.clear()
 
     def freeze(self) -> None:
         """Refuse later subscriptions."""
@@ -53,35 +62,46 @@ class Bus:
 
     def wants(self, kind: type[Event]) -> bool:
         """Whether anybody would hear of it: lets the engine spare making the event."""
-        return bool(self._subscriptions.get(kind) or self._subscriptions.get(Event))
+        return bool(self._of(kind))
 
     def publish(self, event: Event) -> None:
         """Tell all subscribers."""
-        for kind in (type(event), Event):
-            for subscription in tuple(self._subscriptions.get(kind, ())):
-                try:
-                    subscription.function(event)
-                except Exception as error:
-                    if self.strict:
-                        raise
-                    self._failed(subscription, event, error)
+        self._waiting.append(event)
+        if self._delivering:
+            return
+        self._delivering = True
+        try:
+            while self._waiting:
+                event = self._waiting.popleft()
+                for subscription in self._of(type(event)):
+                    try:
+                        subscription.function(event)
+                    except Exception as error:  # noqa: BLE001 - an observer may fail in any way; it is named
+                        self._failed(subscription, event, error)
+        finally:
+            self._delivering = False
+
+    def _of(self, kind: type[Event]) -> tuple[Subscription, ...]:
+        known = self._wanting.get(kind)
+        if known is None:
+            known = tuple(each for each in self._subscriptions if each.kind in (kind, Event))
+            self._wanting[kind] = known
+        return known
 
     def _failed(self, subscription: Subscription, event: Event, error: Exception) -> None:
+        owner, name = subscription.owner, type(event).__name__
         subscription.failures += 1
-        self.failures[subscription.owner] = self.failures.get(subscription.owner, 0) + 1
-        what = f"{subscription.owner} failed on {type(event).__name__}: {type(error).__name__}: {error}"
-        _log.warning(what, exc_info=error)
+        self.failures[owner] = self.failures.get(owner, 0) + 1
+        cause = f"{type(error).__name__}: {error}"
+        progress: Progress | None = getattr(event, "progress", None)
+        step = "" if progress is None else f" of step {progress.step}"
+        message = f"it failed on {name}{step}: {cause}"
+        if self.strict:
+            raise fail(ComponentFailure, "NK060", message, owner=owner) from error
+        _log.warning("%s: %s", owner, message, exc_info=error)
         if subscription.failures < PATIENCE:
             return
-        for subscriptions in self._subscriptions.values():
-            if subscription in subscriptions:
-                subscriptions.remove(subscription)
-        _log.warning("%s is not called any more for %s", subscription.owner, type(event).__name__)
-        self.publish(
-            ObserverDetached(
-                time=event.time,
-                source=subscription.owner,
-                hook=type(event).__name__,
-                error=f"{type(error).__name__}: {error}",
-            )
-        )
+        self._subscriptions.remove(subscription)
+        self._wanting.clear()
+        _log.warning("%s is not told of %s any more", owner, name)
+        self.publish(ObserverDetached(time=event.time, source=owner, hook=name, error=cause))

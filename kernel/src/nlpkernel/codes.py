@@ -9,7 +9,8 @@ STRUCTURE = {
     "NK101": (
         "no such setting or section",
         """A key in the plan belongs to nothing that would read it. Nothing is ignored: a misspelt key would else
-change a run without a word. The message suggests the nearest name; `nlpkernel plugins show NAME` lists all settings.""",
+change a run without a word. The message suggests the nearest name; `nlpkernel plugins show NAME` lists
+all settings.""",
     ),
     "NK102": (
         "a required setting is missing",
@@ -18,7 +19,8 @@ change a run without a word. The message suggests the nearest name; `nlpkernel p
     "NK103": (
         "a value of the wrong kind",
         """Values are not converted: "12" is not 12, 2.9 is not 2, true is not 1. The one exception is that a whole
-number may stand where a number is wanted. Write the value as the message says.""",
+number may stand where a number is wanted. Write the value as the message says. null means that a setting is left
+out, so it cannot stand where leaving it out means something else.""",
     ),
     "NK104": (
         "a value out of range",
@@ -46,7 +48,7 @@ float32), and so may [checkpoint] and [[monitor]].""",
     "NK110": (
         "a secret stands in the plan",
         """Plans are stored with runs, locks and versions. Put the secret into the environment and refer to it:
-`token = "${MY_TOKEN}"`. Only the reference is written down.""",
+`token = "${MY_TOKEN}"`. Only the reference is written down, which is why it may hold no fallback.""",
     ),
     "NK111": ("no such preset", "The component has other named sets of defaults; the message lists them."),
     "NK112": (
@@ -72,8 +74,9 @@ go on without the component.""",
 own. The run does not go on without the component.""",
     ),
     "NK053": (
-        "no component",
-        "The entry point leads to something that was not made with `@nlpkernel.component`.",
+        "no component, or an unsound one",
+        """The entry point leads to nothing, or to something that was not made with `@nlpkernel.component`, or one of
+its settings has a type that no plan can write. The author has to mend it; an upgrade of the distribution may help.""",
     ),
     "NK054": (
         "no such hook",
@@ -90,13 +93,14 @@ component. It would never be called. See the hooks reference in the documentatio
 @component.""",
     ),
     "NK057": (
-        "a required hook is missing",
-        "Every slot and extension point has hooks that a component must implement.",
+        "a hook is missing, or not marked",
+        """Every slot and extension point has hooks that a component must implement. A method that has the name of a
+hook and no @hookimpl above it would never be called.""",
     ),
     "NK058": (
         "an option of pluggy that is not honoured",
-        """The kernel asks hooks in plan order and walks them itself, so wrappers and tryfirst / trylast have no
-meaning here.""",
+        """The kernel asks hooks by their names, in plan order, and walks them itself, so wrappers, tryfirst, trylast,
+optionalhook and specname have no meaning here.""",
     ),
     "NK059": (
         "two owners of one hook",
@@ -104,8 +108,8 @@ meaning here.""",
     ),
     "NK060": (
         "a component failed",
-        """The message names the component, its distribution, the hook, and the error. `-v` shows the traceback, and so
-does the log in the run's folder.""",
+        """The message names the component, its distribution, what it was asked, and the error. While a run goes on,
+`-v` shows the traceback, and so does the log in the run's folder.""",
     ),
     "NK061": (
         "parameters that the anatomy does not describe",
@@ -121,7 +125,7 @@ this run another name.""",
     ),
     "NK302": (
         "not a run folder",
-        "`--overwrite` replaces run folders only. This folder holds something else and is left alone.",
+        "`--overwrite` replaces run folders only, which have plan.toml and logs/. This one is left alone.",
     ),
     "NK303": (
         "no such run",
@@ -130,6 +134,11 @@ this run another name.""",
     "NK304": (
         "the run keeps no versions",
         "Its plan has no [checkpoint] section, so its weights were never stored.",
+    ),
+    "NK305": (
+        "the run folder cannot be made",
+        "The system does not let the process write there; the message gives its reason. `--runs FOLDER` names\n"
+        "another place.",
     ),
     "NK306": (
         "the run has no report",
@@ -140,7 +149,21 @@ this run another name.""",
         "no starter plan",
         "Starter plans come with plugins. `pip install nlpkernel-standard` brings one.",
     ),
-    "NK309": ("the file exists", "`nlpkernel init` writes over nothing unless `--overwrite` is given."),
+    "NK309": (
+        "the starter plan cannot be written",
+        "The file exists, and `nlpkernel init` writes over nothing unless `--overwrite` is given; or its folder\n"
+        "is missing.",
+    ),
+    "NK310": (
+        "the report of a run cannot be read",
+        """report.json in the run's folder is not what `nlpkernel run` writes: it was cut short or edited, or another
+release of nlpkernel wrote it. The run itself is not touched by that.""",
+    ),
+    "NK320": (
+        "no step can ever happen",
+        """The training split has fewer samples than a batch, and `train.partial = "drop"` drops a batch that is not
+full. Make the batch smaller, write `partial = "step"` or `"carry"`, or give more data.""",
+    ),
     "NK401": (
         "the device cannot be used",
         """torch has no such device here: its build, the driver or the number is another. There is no fall-back to
@@ -155,11 +178,22 @@ names step, rank and samples. Look at these samples, lower the rate, or choose `
     "NK404": (
         "too many overflows in a row",
         """A loss scale that is too large overflows a few times until it has fallen. Fifty times in a row means that the
-loss itself is not finite. Look at the samples named, or train in bf16 or fp32.""",
+gradients themselves are not finite. Look at the samples named, or train in bf16 or fp32.""",
     ),
     "NK405": (
         "nothing to roll back to",
-        '`train.on_nan = "rollback"` needs a version. Let [checkpoint] save before the trouble starts.',
+        """Going back needs a version: let [checkpoint] save before the trouble starts. And it needs a window to leave
+out: where the same one is asked for again, going back would bring the same end.""",
+    ),
+    "NK406": (
+        "a loss term without a weight",
+        """`Task.loss` gave a term that `Task.weights` does not know, so its mean cannot be taken. Both must have the
+same names for every window.""",
+    ),
+    "NK407": (
+        "no step can ever happen",
+        """There are no samples, or `train.partial = "drop"` leaves out the only batch because it is not full. Make the
+batch smaller, or let a partial batch be a step or be carried into the next epoch.""",
     ),
     "NK501": ("no complete version", "The run was ended before its first save was committed."),
     "NK502": (
@@ -171,6 +205,11 @@ lock.json in the run's folder says which.""",
         "state of a component is missing or left over",
         """A version holds the state of every component that has one. It is loaded whole or not at all, so a component
 that was added to or taken from the plan is refused by name.""",
+    ),
+    "NK504": (
+        "state of a component does not fit",
+        """The component itself refused what the version holds for it, and says why. It was made by another release or
+with other settings; lock.json in the run's folder names both.""",
     ),
 }
 

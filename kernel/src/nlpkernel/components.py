@@ -11,7 +11,8 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar, dataclass_transform, overload
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, overload
 
 import attrs
 import pluggy
@@ -66,7 +67,7 @@ def setting(
     `unit` lets the plan write `"200MB"` (bytes), `"5m"` (seconds) or `"300M"` (count); the field then holds the
     number. A `secret` must be given as an environment reference (`"${NAME}"`) and is never written down.
     Types: bool, int, float, str, Path, Literal[...], `T | None`, list[T], tuple[T, ...], tuple[T, U], dict[str, T],
-    and classes made with `settings`.
+    and classes made with `settings`. In a table of such a class the plan may leave out what `default` gives.
     """
     facts = Setting(help=help, gt=gt, ge=ge, lt=lt, le=le, min_length=min_length, unit=unit, secret=secret)
     return _field(facts, default, factory)
@@ -116,10 +117,21 @@ def component(cls: Any = None, /, *, presets: Mapping[str, Mapping[str, Any]] | 
     gives stands between the field's own default and what the plan writes.
     A method `check_settings(self)` may yield pairs (setting, message) about settings that do not go together;
     each becomes a problem at that setting's place in the plan.
+    Raise TypeError for a setting `use`, which is reserved, and for presets that name no setting.
     """
 
     def make(klass: Any) -> Any:
         made = attrs.define(klass, kw_only=True, eq=False, slots=False, auto_attribs=True)
+        names = {field.name for field in attrs.fields(made)}
+        if "use" in names:
+            raise TypeError(f"{klass.__name__}: a setting cannot be named 'use', which names the component")
+        if presets and "preset" not in names:
+            raise TypeError(f"{klass.__name__} has presets and no setting 'preset' to choose one by")
+        for preset, values in (presets or {}).items():
+            for name in values.keys() - (names - {"preset"}):
+                raise TypeError(
+                    f"{klass.__name__}: the preset {preset!r} gives {name!r}, which is no setting"
+                )
         setattr(made, MARK, True)
         setattr(made, PRESETS, dict(presets or {}))
         return made
@@ -139,13 +151,13 @@ def settings(cls: _C) -> _C:
 
 
 def is_component(cls: object) -> bool:
-    """Tell whether `cls` is a class made with `component`."""
-    return isinstance(cls, type) and bool(getattr(cls, MARK, False))
+    """Tell whether `cls` is itself made with `component`: a plain subclass of one would lose its settings."""
+    return isinstance(cls, type) and bool(vars(cls).get(MARK, False))
 
 
 def is_settings(cls: object) -> bool:
-    """Tell whether `cls` is a class made with `settings` or `component`."""
-    return isinstance(cls, type) and hasattr(cls, MARK)
+    """Tell whether `cls` is made with `settings` or `component`."""
+    return isinstance(cls, type) and MARK in vars(cls)
 
 
 @attrs.frozen
@@ -166,12 +178,13 @@ class FieldFacts:
 def fields_of(cls: type) -> Sequence[FieldFacts]:
     """The settings of a component or settings class, in the order of its source.
 
-    Private and `init=False` fields hold what a component remembers while it runs; they are no settings.
+    Private and `init=False` fields hold what a component remembers while it runs; they are no settings. Raise TypeError
+    for a type that does not resolve, or that no plan can write.
     """
     return [
         FieldFacts(
             name=field.name,
-            type=Any if _facts(field).point else _resolve(field.type, cls, field.name),
+            type=Any if _facts(field).point else _type(field, cls),
             default=_default(field),
             facts=_facts(field),
         )
@@ -190,18 +203,32 @@ def _default(field: attrs.Attribute[Any]) -> Any:
     return default.factory() if isinstance(default, attrs.Factory) else default  # type: ignore[arg-type]
 
 
-def _resolve(annotation: Any, cls: type, name: str) -> Any:
-    if annotation is None:
-        return Any
-    if not isinstance(annotation, str):
-        return annotation
-    # The class that wrote the annotation knows the names in it; a subclass may live in another module.
-    owner = next((base for base in cls.__mro__ if name in vars(base).get("__annotations__", {})), cls)
-    names = {**vars(typing), **vars(sys.modules[owner.__module__])}
-    try:
-        return eval(annotation, names, {"types": types})
-    except NameError as error:
-        raise TypeError(
-            f"{cls.__qualname__}.{name}: the type {annotation!r} cannot be resolved ({error}); "
-            "a setting's type must be importable at run time, not only under TYPE_CHECKING"
-        ) from error
+def _type(field: attrs.Attribute[Any], cls: type) -> Any:
+    kind = field.type
+    if isinstance(kind, str):
+        # The class that wrote the annotation knows the names in it; a subclass may live in another module.
+        owner = next(base for base in cls.__mro__ if field.name in vars(base).get("__annotations__", {}))
+        names = {**vars(typing), **vars(sys.modules[owner.__module__])}
+        try:
+            kind = eval(kind, names, {"types": types})
+        except Exception as error:
+            raise TypeError(
+                f"{cls.__qualname__}.{field.name}: the type {field.type!r} cannot be resolved ({error}); "
+                "a setting's type must be importable at run time, not only under TYPE_CHECKING"
+            ) from error
+    if not _writable(kind):
+        raise TypeError(f"{cls.__qualname__}.{field.name}: no plan can write the type {field.type}")
+    return kind
+
+
+def _writable(kind: Any) -> bool:
+    """Whether a plan can write a value of this type."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if is_settings(kind):
+        fields_of(kind)  # Says itself what is wrong.
+        return True
+    if origin in (Union, types.UnionType, list, tuple):
+        return all(_writable(each) for each in arguments if each is not Ellipsis)
+    if origin is dict:
+        return arguments[0] is str and _writable(arguments[1])
+    return origin is Literal or kind in (Any, bool, int, float, str, Path, types.NoneType)

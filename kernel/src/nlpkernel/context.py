@@ -78,10 +78,14 @@ class Run:
         return self.train.seed
 
     def ask(self, component: object, hook: str, **arguments: Any) -> Any:
-        """Ask one component (a nested one, say) a hook; a failure names it and its distribution."""
+        """Ask one component (a nested one, say) a hook, with this run as `run`; a failure names it and its
+        distribution."""
         if self.hooks is None:
-            return getattr(component, hook)(**arguments)
-        return self.hooks.ask(component, hook, **arguments)
+            # A run that a test made by itself.
+            from nlpkernel.plugins.hooks import Hooks
+
+            self.hooks = Hooks()
+        return self.hooks.ask(component, hook, **{"run": self, **arguments})
 
     def log(self, component: object) -> logging.Logger:
         """The logger of a component: a child of `nlpkernel`."""

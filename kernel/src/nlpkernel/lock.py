@@ -68,13 +68,6 @@ class Lock:
         """Write the lock as JSON."""
         path.write_text(json.dumps(self.plain(), indent=2) + "\n", encoding="utf-8")
 
-    @classmethod
-    def read(cls, path: Path) -> Lock:
-        """Read what `write` wrote."""
-        import cattrs
-
-        return cattrs.structure(json.loads(path.read_text(encoding="utf-8")), cls)
-
 
 def activate(plan_text: str, placed: Sequence[Placed]) -> Activated:
     """Seal the first part."""
@@ -94,7 +87,7 @@ def activate(plan_text: str, placed: Sequence[Placed]) -> Activated:
             for each in placed
         ),
         python=platform.python_version(),
-        torch=torch.__version__,
+        torch=str(torch.__version__),
         platform=platform.platform(),
         threads=torch.get_num_threads(),
     )
@@ -110,17 +103,17 @@ _hashes: dict[str, str] = {}
 
 
 def _content(placed: Placed) -> str:
-    module_name, _, _ = placed.found.target.partition(":")
-    if module_name.endswith(".py"):
+    module_name, _, _ = placed.found.target.rpartition(":")
+    if placed.found.local:
         return hashlib.sha256(Path(module_name).read_bytes()).hexdigest()
     package = module_name.partition(".")[0]
     if package not in _hashes:
         # The sources themselves, not the RECORD of the installation: an editable install has no true one.
         module = sys.modules.get(package) or import_module(package)
-        roots = [Path(root) for root in getattr(module, "__path__", [])]
         digest = hashlib.sha256()
-        for root in roots:
-            for path in sorted(root.rglob("*.py")):
-                digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+        for path in map(Path, getattr(module, "__path__", None) or [module.__file__ or ""]):
+            for source in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+                name = source.relative_to(path.parent).as_posix()
+                digest.update(name.encode() + b"\0" + source.read_bytes() + b"\0")
         _hashes[package] = digest.hexdigest()
     return _hashes[package]

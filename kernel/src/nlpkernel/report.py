@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
 
+from nlpkernel.errors import UsageError, fail
 from nlpkernel.progress import Progress
 
 
@@ -45,21 +47,29 @@ class Report:
     seconds: float
 
     def write(self, path: Path) -> None:
-        """Write the report as JSON."""
+        """Write the report as JSON. A number that is not finite is written as "NaN", "Infinity" or "-Infinity"."""
         import cattrs
 
         plain = cattrs.unstructure(self)
         plain["progress"] = self.progress._asdict()
-        path.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
+        plain["metrics"] = {name: _finite(value) for name, value in self.metrics.items()}
+        plain["best"] = _finite(self.best)
+        path.write_text(json.dumps(plain, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> Report:
-        """Read what `write` wrote."""
+        """Read what `write` wrote. Raise FileNotFoundError where there is none, UsageError where it is damaged."""
         import cattrs
 
-        plain = json.loads(path.read_text(encoding="utf-8"))
-        progress = Progress(**plain.pop("progress"))
-        return cattrs.structure({**plain, "progress": list(progress)}, cls)
+        converter = cattrs.Converter()
+        converter.register_structure_hook(Progress, lambda plain, _: Progress(**plain))
+        try:
+            return converter.structure(json.loads(path.read_text(encoding="utf-8")), cls)
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            message = f"the report {str(path)!r} is damaged, or of another release: {type(error).__name__}"
+            raise fail(UsageError, "NK310", message) from error
 
     def text(self) -> str:
         """The report as a person reads it."""
@@ -80,6 +90,13 @@ class Report:
         lines += [f"    {count.number:>8} {count.what} ({count.source})" for count in self.counts]
         lines += [f"  detached: {line}" for line in self.detached]
         return "\n".join(lines)
+
+
+def _finite(value: float | None) -> float | str | None:
+    """What JSON has for a number."""
+    if value is None or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def _number(value: float | None) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +14,8 @@ LATEST = "latest"
 
 
 def create(folder: Path, *, overwrite: bool = False) -> None:
-    """Make the folder of a new run. Raise UsageError where it exists, unless `overwrite` removes it."""
+    """Make the folder of a new run. Raise UsageError where it exists, unless `overwrite` removes it, or cannot be
+    made."""
     if folder.exists() or folder.is_symlink():
         if not overwrite:
             raise fail(
@@ -25,23 +24,34 @@ def create(folder: Path, *, overwrite: bool = False) -> None:
                 f"the run folder {str(folder)!r} exists",
                 hint=f"`nlpkernel resume {folder}` continues it, --overwrite replaces it, --set name=... makes another",
             )
-        if not (folder / PLAN).is_file():
+        if folder.is_symlink() or not _is_run(folder):
             raise fail(
                 UsageError,
                 "NK302",
-                f"{str(folder)!r} is not a run folder (it has no {PLAN}), so it is not replaced",
+                f"{str(folder)!r} is not a run folder (one has {PLAN} and {LOGS}/), so it is not replaced",
+                hint="give the run another name with --set name=...",
             )
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
+    try:
+        if folder.exists():
+            import shutil
+
+            shutil.rmtree(folder)
+        (folder / LOGS).mkdir(parents=True)
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have in this locale.
+        reason = getattr(error, "strerror", None) or str(error)
+        message = f"the run folder {str(folder)!r} cannot be made: {reason}"
+        raise fail(UsageError, "NK305", message) from error
 
 
 def point_latest(folder: Path) -> None:
     """Let `latest` beside it name the newest run. Where there are no symbolic links, there is no `latest`."""
     link = folder.parent / LATEST
     aside = folder.parent / f".{LATEST}-{os.getpid()}"
-    with contextlib.suppress(OSError):
+    try:
         aside.symlink_to(folder.name, target_is_directory=True)
         os.replace(aside, link)
+    except OSError:
+        aside.unlink(missing_ok=True)
 
 
 def find(reference: str | Path) -> Path:
@@ -49,18 +59,25 @@ def find(reference: str | Path) -> Path:
     folder = Path(reference)
     if (folder / PLAN).is_file():
         return folder.resolve() if folder.is_symlink() else folder
-    beside = [path.name for path in each(folder.parent)]
-    tip = hint(folder.name, beside) if beside else "start one with `nlpkernel run plan.toml`"
+    beside = [str(path) for root in (folder.parent, Path("runs")) for path in each(root)]
+    named = str(Path("runs") / folder)
+    tip = f"did you mean {named!r}?" if named in beside else hint(str(folder), beside)
+    tip = tip or "start one with `nlpkernel run plan.toml`"
     raise fail(UsageError, "NK303", f"{str(reference)!r} is no run folder", hint=tip)
 
 
 def each(root: Path) -> Iterator[Path]:
     """The run folders below `root`, oldest first."""
     try:
-        folders = [path for path in root.iterdir() if not path.is_symlink() and (path / PLAN).is_file()]
+        folders = [path for path in root.iterdir() if not path.is_symlink() and _is_run(path)]
     except OSError:
         return
     yield from sorted(folders, key=lambda path: ((path / PLAN).stat().st_mtime, path.name))
+
+
+def _is_run(folder: Path) -> bool:
+    # A plan alone makes none: it may be the user's own, in a folder of the project.
+    return (folder / PLAN).is_file() and (folder / LOGS).is_dir()
 
 
 def cache_folder() -> Path:

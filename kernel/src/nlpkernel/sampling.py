@@ -36,6 +36,8 @@ _FIRST = 0xBF58476D1CE4E5B9
 _SECOND = 0x94D049BB133111EB
 #: Rows whose order is computed at once: numpy's cost of a call is then spread over many windows.
 _BLOCK = 4096
+#: The same for draws, of which each window needs a key of its own.
+_DRAWN = 1024
 
 
 def key(*parts: int) -> int:
@@ -84,16 +86,27 @@ def offsets(seed: int, step: int, index: int, count: int, high: int) -> Ids:
     Each draw depends on (seed, step, its row) alone, so that cutting a window into other micro-batches
     changes nothing. The bias of a value is at most `high` / 2^64 of its probability.
     """
-    import numpy as np
+    return _draw(seed, range(step, step + 1), index, count, high)[0]  # type: ignore[no-any-return]
 
-    if high < 1:
-        raise ValueError(f"nothing can be drawn from range({high})")
-    base = key(seed, step)
-    values = np.arange(index + 1, index + count + 1, dtype=np.uint64)
-    values *= np.uint64(_GAMMA)
-    values += np.uint64(base)
-    drawn: Ids = (_mix(values) % np.uint64(high)).astype(np.int64)
-    return drawn
+
+class Draws:
+    """What `offsets` draws for the `batch` rows of a window, computed for many windows at once."""
+
+    def __init__(self, seed: int, batch: int, high: int) -> None:
+        self.seed, self.batch, self.high = seed, batch, high
+        self._steps = max(1, _DRAWN // batch)
+        self._first = 0
+        self._block: Any = ()
+
+    def window(self, step: int) -> Ids:
+        """The numbers of window `step`; int64 [batch], read-only."""
+        at = step - self._first
+        if not 0 <= at < len(self._block):
+            self._block = _draw(self.seed, range(step, step + self._steps), 0, self.batch, self.high)
+            # What is handed out are views of this block.
+            self._block.setflags(write=False)
+            self._first, at = step, 0
+        return self._block[at]  # type: ignore[no-any-return]
 
 
 class Part(NamedTuple):
@@ -122,11 +135,11 @@ class Windows:
         shuffle: bool = True,
     ) -> None:
         if samples < 1:
-            raise fail(DataError, "NK310", "there are no samples to train on, so no step can ever happen")
+            raise fail(DataError, "NK407", "there are no samples to train on, so no step can ever happen")
         if partial == "drop" and samples < batch:
             raise fail(
                 DataError,
-                "NK310",
+                "NK407",
                 f"no step can ever happen: there are {samples} samples, a batch holds {batch}, and "
                 'partial = "drop" drops a batch that is not full',
                 hint='make the batch smaller, or write partial = "step" or "carry"',
@@ -219,6 +232,18 @@ def _scramble(value: int) -> int:
     value = ((value ^ (value >> 30)) * _FIRST) & _WORD
     value = ((value ^ (value >> 27)) * _SECOND) & _WORD
     return value ^ (value >> 31)
+
+
+def _draw(seed: int, steps: range, index: int, count: int, high: int) -> Any:
+    """`offsets` for several steps; int64 [steps, count]."""
+    import numpy as np
+
+    if high < 1:
+        raise ValueError(f"nothing can be drawn from range({high})")
+    keys = np.array([key(seed, step) for step in steps], dtype=np.uint64)
+    values = np.arange(index + 1, index + count + 1, dtype=np.uint64)
+    values *= np.uint64(_GAMMA)
+    return (_mix(keys[:, None] + values) % np.uint64(high)).astype(np.int64)
 
 
 def _mix(values: Any) -> Any:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 #: What the child processes get of the real environment: the kernel and what it needs.
-PACKAGES = ("nlpkernel", "attr", "attrs", "cattrs", "msgpack", "pluggy", "rich", "typing_extensions")
-DISTRIBUTIONS = ("nlpkernel", "attrs", "cattrs", "msgpack", "pluggy", "rich")
+PACKAGES = ("nlpkernel", "attr", "attrs", "cattrs", "msgpack", "packaging", "pluggy", "rich", "typing_extensions")
+DISTRIBUTIONS = ("nlpkernel", "attrs", "cattrs", "msgpack", "packaging", "pluggy", "rich")
 
 COMPONENT = """
 from nlpkernel import component, hookimpl, setting

@@ -51,8 +51,8 @@ def lay(
 
 
 def rows(text: str) -> list[list[str]]:
-    """The cells of a listing, up to the first empty line."""
-    return [re.split(r"\s{2,}", line.strip()) for line in text.split("\n\n")[0].splitlines()]
+    """The cells of a listing without its head, up to the first empty line."""
+    return [re.split(r"\s{2,}", line.strip()) for line in text.split("\n\n")[0].splitlines()[2:]]
 
 
 # -- P6 ---------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_the_list_can_be_narrowed_to_a_point(site: Site) -> None:
     lay(site, "a", GOOD)
     lay(site, "b", GOOD, point="own_point")
     for arguments in (("--point", "own_point"), ("list", "--point", "own_point")):
-        assert rows(site.run("plugins", *arguments).stdout)[1:] == [["own_point", "b", "b", "1.0"]]
+        assert rows(site.run("plugins", *arguments).stdout) == [["own_point", "b", "b", "1.0"]]
     assert "no component is installed for data" in site.run("plugins", "--point", "data").stdout
     refused = site.run("plugins", "--point", "chekpoint", check=2)
     assert "NK038" in refused.stderr
@@ -173,7 +173,7 @@ def test_the_list_shows_another_version_of_a_contract_and_counts_broken_metadata
 def test_commands_and_codes_of_plugins_are_no_components(site: Site) -> None:
     site.lay("p", {"nlpkernel.command.v1": {"dance": "m"}, "nlpkernel.codes.v1": {"DNC": "m:CODES"}})
     assert "dance" not in site.run("plugins").stdout
-    assert rows(site.run("plugins", "--point", "command").stdout)[1:] == [["command", "dance", "p", "1.0"]]
+    assert rows(site.run("plugins", "--point", "command").stdout) == [["command", "dance", "p", "1.0"]]
 
 
 # -- show -------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ from nlpkernel import component, extension, hookimpl, setting
 @component
 class Data:
     '''Data.'''
-    tokenizer: Any = extension("tokenizer", default="plain")
+    tokenizer: Any = extension("tokenizer", default="coarse")
     other: Any = extension("tokenizer", default=None)
 
     @hookimpl
@@ -327,7 +327,7 @@ class Monitor:
 RIGHT = """\
 [train]
 steps = 3
-policy = [{ use = "budget", seconds = 5 }]
+policy = [{ use = "budget", time = 5 }]
 
 [data]
 use = "rows"
@@ -350,7 +350,7 @@ use = "eye"
 def slots(site: Site) -> Site:
     groups = {
         "data": {"rows": "Data"},
-        "tokenizer": {"plain": "Tokenizer", "fine": "Tokenizer"},
+        "tokenizer": {"coarse": "Tokenizer", "fine": "Tokenizer"},
         "model": {"net": "Model"},
         "optimizer": {"down": "Optimizer"},
         "monitor": {"eye": "Monitor"},
@@ -398,10 +398,17 @@ def test_why_finds_every_place_and_nested_ones(slots: Site) -> None:
 
 
 def test_why_tells_what_a_plan_gets_by_default(slots: Site) -> None:
-    (use,) = why(slots, "plain", RIGHT)["uses"]
+    (use,) = why(slots, "coarse", RIGHT)["uses"]
     assert (use["address"], use["origin"]) == ("data.tokenizer", "default")
-    text = slots.run("plugins", "why", "plain", "--plan", "plan.toml").stdout
-    assert "plain is used at data.tokenizer: default, the plan writes nothing there" in text
+    text = slots.run("plugins", "why", "coarse", "--plan", "plan.toml").stdout
+    assert "coarse is used at data.tokenizer: default, the plan writes nothing there" in text
+
+
+def test_why_tells_what_the_kernel_adds_for_a_setting_of_its_own(slots: Site) -> None:
+    (use,) = why(slots, "non-finite", RIGHT)["uses"]
+    assert (use["address"], use["origin"]) == ("train.on_nan", "default")
+    (use,) = why(slots, "non-finite", RIGHT.replace("steps = 3", 'steps = 3\non_nan = "skip"'))["uses"]
+    assert (use["address"], use["origin"], use["place"]["line"]) == ("train.on_nan", "plan.toml:3:10", 3)
 
 
 def test_why_tells_who_else_offers_the_name(slots: Site) -> None:

@@ -100,16 +100,18 @@ def test_extras_and_spaces_of_a_target_are_left_out(tmp_path: Path) -> None:
     assert [(offer.name, offer.target) for offer in scan([str(tmp_path)])] == [("x", "a.b:C.D")]
 
 
-def test_commands_and_codes_may_be_modules_and_components_may_not(tmp_path: Path) -> None:
+def test_a_command_may_be_a_module_and_nothing_else_may(tmp_path: Path) -> None:
     lay(
         tmp_path,
         "p-1.dist-info",
-        "[nlpkernel.command.v1]\ngenerate = p.generate\n[nlpkernel.data.v1]\nx = p.component\n",
+        "[nlpkernel.command.v1]\ngenerate = p.generate\n[nlpkernel.data.v1]\nx = p.component\n"
+        "[nlpkernel.codes.v1]\nP = p.codes\n",
     )
     found = scan_all([str(tmp_path)])
     assert [(offer.point, offer.target) for offer in found.offers] == [("command", "p.generate")]
     assert [broken.reason for broken in found.broken] == [
-        "has the target 'p.component', which is no 'module:Class'"
+        "has the target 'p.component', which is no 'module:Class'",
+        "has the target 'p.codes', which is no 'module:Class'",
     ]
 
 
@@ -260,6 +262,7 @@ dotted = st.lists(words, min_size=1, max_size=3).map(".".join)
 entry_names = st.builds("{}{}x".format, st.sampled_from("a1_ä"), st.text("ab1_ß.- ", max_size=5))
 groups = st.one_of(
     st.builds("nlpkernel.{}.v{}".format, dotted, st.integers(1, 12)),
+    st.just("nlpkernel.a.v2.v1"),
     st.sampled_from(["console_scripts", "nlpkernels.data.v1", "x.nlpkernel.data.v1", "NLPKERNEL.data.v1"]),
 )
 

@@ -13,7 +13,8 @@ from nlpkernel.events import Event
 def tiny_values(**sections: Any) -> dict[str, Any]:
     """The values of a plan that fills every required slot with a tiny component.
 
-    A section given as a table is laid over the tiny one; with another `use` it takes its place. None removes it.
+    A section given as a table is laid over the tiny one; with another `use` it takes its place. None removes it. A run
+    of so many epochs or tokens has no steps.
     """
     values: dict[str, Any] = {
         "name": "tiny",
@@ -27,6 +28,8 @@ def tiny_values(**sections: Any) -> dict[str, Any]:
         if section is None:
             values.pop(name, None)
         elif isinstance(known, dict) and isinstance(section, Mapping):
+            if {"epochs", "tokens"} & section.keys():
+                known.pop("steps", None)
             same = section.get("use", known.get("use")) == known.get("use")
             values[name] = {**known, **section} if same else dict(section)
         else:

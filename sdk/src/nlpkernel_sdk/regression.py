@@ -99,6 +99,7 @@ class RegressionData:
             seed=run.seed,
             shuffle=settings.shuffle,
         )
+        run.count("tiny", "rows dropped in each epoch", self._windows.dropped)
         splits = {"train": SplitInfo(samples=settings.rows, tokens=settings.rows * settings.width)}
         if settings.validation:
             splits["validation"] = SplitInfo(samples=settings.validation)
@@ -113,10 +114,14 @@ class RegressionData:
         self.codec: Codec = RegressionCodec(self.info)
 
     def steps(self, *, epochs: float | None = None, tokens: int | None = None) -> int:
-        """Windows of so many epochs or tokens."""
-        if epochs is None:
-            epochs = (tokens or 0) / (self._train * self.info.window)
-        return self._windows.steps(epochs)
+        """Windows of so many epochs, or the fewest that hold so many tokens."""
+        if epochs is not None:
+            return self._windows.steps(epochs)
+        rows = -(-(tokens or 1) // self.info.window)
+        steps = -(-rows // self._windows.batch)
+        while self._windows.seen(steps) < rows:
+            steps += 1
+        return steps
 
     def epoch(self, step: int) -> float:
         """Passes before a window."""

@@ -81,10 +81,12 @@ class TinyModel:
 
 @component
 class TinyOptimizer:
-    """torch's AdamW (fused: it honours `found_inf`) or SGD (not fused: each step reads the device)."""
+    """torch's AdamW (fused: it honours `found_inf`), or one that is not fused: then each step reads the device."""
 
     lr: float = setting(default=0.01, gt=0, help="peak rate")
     kind: Literal["adamw", "sgd"] = setting(default="adamw", help="which of the two")
+    fused: bool = setting(default=True, help="whether AdamW is fused; SGD never is")
+    momentum: float = setting(default=0.0, ge=0, lt=1, help="momentum of SGD")
     decay: Literal["constant", "linear"] = setting(default="constant", help="the rate over the run")
     warmup: int = setting(default=0, ge=0, help="updates over which the rate rises")
 
@@ -104,8 +106,8 @@ class TinyOptimizer:
             {"params": list(group.tensors), "names": list(group.names), "lr": self.lr} for group in groups
         ]
         if self.kind == "sgd":
-            return torch.optim.SGD(tables, lr=self.lr)
-        return torch.optim.AdamW(tables, lr=self.lr, weight_decay=0.0, fused=True)
+            return torch.optim.SGD(tables, lr=self.lr, momentum=self.momentum)
+        return torch.optim.AdamW(tables, lr=self.lr, weight_decay=0.0, fused=self.fused)
 
     @hookimpl
     def create_schedule(self, updates: int | None) -> Schedule:

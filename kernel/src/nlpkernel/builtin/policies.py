@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+import attrs
+
 from nlpkernel.components import component, hookimpl, setting
 from nlpkernel.hookspecs.everywhere import Action, Decision
 
@@ -38,11 +40,10 @@ class EarlyStopping:
     metric: str = setting(default="validation/loss", help="metric to watch, as `split/name`")
     better: Literal["smaller", "larger"] = setting(default="smaller", help="which way is better")
     patience: int = setting(default=3, ge=1, help="evaluations without a better value before the run stops")
-    least: float = setting(default=0.0, ge=0, help="a change smaller than this is not better")
+    least: float = setting(default=0.0, ge=0, help="a value is better only by more than this")
 
-    def __attrs_post_init__(self) -> None:
-        self._best: float | None = None
-        self._waited = 0
+    _best: float | None = attrs.field(init=False, default=None)
+    _waited: int = attrs.field(init=False, default=0)
 
     @hookimpl
     def decide(self, metrics: Mapping[str, float | None]) -> Decision | None:
@@ -87,14 +88,18 @@ class Budget:
     )
     tokens: int | None = setting(default=None, ge=1, unit="count", help="tokens seen by the model")
 
-    def __attrs_post_init__(self) -> None:
-        self._before = 0.0
-        self._start = time.monotonic()
+    _before: float = attrs.field(init=False, default=0.0)
+    _start: float = attrs.field(init=False, default=0.0)
 
     def check_settings(self) -> Iterable[tuple[str, str]]:
         """A budget of nothing limits nothing."""
         if self.time is None and self.tokens is None:
             yield "time", "a budget needs time or tokens"
+
+    @hookimpl
+    def subscribe(self) -> None:
+        """Nothing to listen to: the time of a run begins here, and not when the plan was read."""
+        self._start = time.monotonic()
 
     @hookimpl
     def decide(self, progress: Progress) -> Decision | None:
@@ -111,12 +116,13 @@ class Budget:
         return self
 
     def state(self) -> dict[str, Any]:
-        """Seconds used."""
-        return {"used": self._used()}
+        """Seconds used by all processes so far, and which of them this is."""
+        return {"used": self._used(), "start": self._start}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from the seconds used."""
-        self._before, self._start = state["used"], time.monotonic()
+        """Go on from the seconds used. A roll-back inside a process gives no time back."""
+        if state["start"] != self._start:
+            self._before = state["used"]
 
     def _used(self) -> float:
         return self._before + time.monotonic() - self._start

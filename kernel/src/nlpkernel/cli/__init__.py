@@ -4,15 +4,20 @@ Only the module of the command that is asked for is imported, so that `--help` a
 whatever is broken elsewhere. Plugins add commands through the entry-point group `nlpkernel.command.v1`.
 
 Exit codes: 0 done; 1 the run, the data or a version failed; 2 the plan, a plugin or the command line is wrong;
-130 and 143 ended by SIGINT and SIGTERM after the state was saved.
+130 and 143 ended by SIGINT and SIGTERM after the state was saved; 141 the reader of the output went away.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nlpkernel.errors import NlpkernelError
 
 #: Command to the module below `nlpkernel.cli` that holds it, and its line in the help.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -33,8 +38,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if sys.stdout is None:  # Closed by the caller (`>&-`): there is nobody to tell.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open to the end
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A file name that the terminal's encoding has no letters for is no reason to fail.
+            stream.reconfigure(errors="backslashreplace")
     try:
-        return _main(arguments)
+        try:
+            code = _main(arguments)
+        except SystemExit as end:  # argparse's, after help or a wrong option
+            code = int(end.code or 0)
+        sys.stdout.flush()
+        return code
     except BrokenPipeError:
         # The reader went away (`| head`): nothing is wrong. Python would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -71,8 +87,6 @@ def _main(arguments: list[str]) -> int:
 
 
 def _execute(module: ModuleType, args: object) -> int:
-    from nlpkernel.errors import NlpkernelError
-
     verbose = bool(getattr(args, "verbose", False))
     if verbose:
         import logging
@@ -80,16 +94,32 @@ def _execute(module: ModuleType, args: object) -> int:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         return int(module.execute(args))
-    except NlpkernelError as error:
+    except Exception as error:
+        # Imported only now: errors carry attrs, which `plugins` has no need of.
+        from nlpkernel.errors import NlpkernelError
+
+        if not isinstance(error, NlpkernelError):
+            raise
         if verbose:
             import traceback
 
             traceback.print_exception(error)
-        for problem in error.problems:
-            _err(f"error: {problem}")
-        if len(error.problems) > 1:
-            _err(f"{len(error.problems)} problems; `nlpkernel explain CODE` tells more of each")
+        _tell(error, as_json=bool(getattr(args, "json", False)))
         return error.exit_code
+
+
+def _tell(error: NlpkernelError, *, as_json: bool) -> None:
+    """Every problem as a line on standard error; with --json also as values on standard output."""
+    for problem in error.problems:
+        _err(f"error: {problem}")
+    if len(error.problems) > 1:
+        _err(f"{len(error.problems)} problems; `nlpkernel explain CODE` tells more of each")
+    if as_json:
+        import attrs
+
+        from nlpkernel.cli.output import write_json
+
+        write_json({"problems": [attrs.asdict(problem) for problem in error.problems]})
 
 
 def _command(name: str) -> ModuleType | str:
@@ -101,17 +131,22 @@ def _command(name: str) -> ModuleType | str:
     from nlpkernel.plugins.scan import scan
     from nlpkernel.plugins.suggest import hint
 
-    offers = {offer.name: offer for offer in scan() if offer.point == "command"}
-    if name not in offers:
-        return f"nlpkernel: there is no command {name!r}; {hint(name, [*COMMANDS, *offers])}"
-    offer = offers[name]
+    offers = [offer for offer in scan() if offer.point == "command"]
+    named = [offer for offer in offers if offer.name == name]
+    if not named:
+        known = [*COMMANDS, *(offer.name for offer in offers)]
+        return f"nlpkernel: there is no command {name!r}; {hint(name, known)}"
+    if len(named) > 1:
+        whose = " and ".join(f"{offer.distribution} {offer.release}" for offer in named)
+        return f"nlpkernel: the command {name!r} is offered by {whose}; uninstall one of them"
+    from nlpkernel.errors import PluginError
+    from nlpkernel.plugins.examine import service
+
     try:
-        return import_module(offer.target)
-    except Exception as error:  # noqa: BLE001 - a plugin may fail in any way; it is named
-        return (
-            f"nlpkernel: the command {name!r} of {offer.distribution} {offer.release} cannot be imported: "
-            f"{type(error).__name__}: {error}"
-        )
+        module: ModuleType = service(named[0])
+    except PluginError as error:
+        return f"nlpkernel: {error}"
+    return module
 
 
 def _help() -> str:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from nlpkernel.cli.output import say, write_json
-from nlpkernel.plan.units import format_unit
+from nlpkernel.words import size
 
 if TYPE_CHECKING:
     from nlpkernel.hookspecs.everywhere import Facts
@@ -57,9 +57,9 @@ def execute(args: argparse.Namespace) -> int:
         say()
         for line in describe(facts):
             say(line)
-    if looked:
-        say(looked.text())
-    say(f"{args.plan}: no mistakes")
+        if looked:
+            say(looked.text())
+        say(f"{args.plan}: no mistakes")
     return 0
 
 
@@ -90,9 +90,9 @@ def describe(facts: Facts) -> list[str]:
         "optimizer": facts.optimizer_bytes,
         "activations": facts.activation_bytes,
     }
-    known = {name: size for name, size in parts.items() if size is not None}
+    known = {name: number for name, number in parts.items() if number is not None}
     if known:
-        detail = ", ".join(f"{name} {format_unit(size, 'bytes')}" for name, size in known.items())
+        detail = ", ".join(f"{name} {size(number)}" for name, number in known.items())
         word = "about" if len(known) == len(parts) else "at least"
-        lines.append(f"memory       {word} {format_unit(sum(known.values()), 'bytes')} ({detail})")
+        lines.append(f"memory       {word} {size(sum(known.values()))} ({detail})")
     return [*lines, *(f"note         {note}" for note in facts.notes)]

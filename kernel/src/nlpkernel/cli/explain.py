@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from nlpkernel.cli.output import say
 from nlpkernel.errors import UsageError, fail
@@ -17,33 +18,37 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Explain."""
-    from nlpkernel.plugins.suggest import hint
+    from nlpkernel.plugins.suggest import closest
 
-    codes = all_codes()
     if args.code is None:
-        for code, (title, _) in sorted(codes.items()):
+        for code, (title, _) in sorted(all_codes().items()):
             say(f"{code}  {title}")
         return 0
-    code = args.code.upper()
-    if code not in codes:
-        raise fail(UsageError, "NK307", f"there is no error code {args.code!r}", hint=hint(code, codes))
-    title, text = codes[code]
-    say(f"{code}: {title}\n\n{text.strip()}")
+    wanted = args.code.upper()
+    # Only the codes of the kernel, and of those that have the prefix, are looked at.
+    codes = all_codes(wanted.rstrip("0123456789"))
+    if wanted not in codes:
+        near = closest(wanted, codes)
+        tip = f"did you mean {near!r}?" if near else "`nlpkernel explain` without a code lists them all"
+        raise fail(UsageError, "NK307", f"there is no error code {args.code!r}", hint=tip)
+    title, text = codes[wanted]
+    say(f"{wanted}: {title}\n\n{text.strip()}")
     return 0
 
 
-def all_codes() -> dict[str, tuple[str, str]]:
-    """The codes of the kernel and of every installed plugin; a plugin that does not import has none."""
-    from importlib import import_module
-
+def all_codes(prefix: str | None = None) -> dict[str, tuple[str, str]]:
+    """The codes of the kernel and of every installed plugin, or only of those with a prefix. A plugin whose codes
+    cannot be read has none, and is named on standard error."""
+    from nlpkernel.codes import CODES
+    from nlpkernel.errors import PluginError
+    from nlpkernel.plugins.examine import service
     from nlpkernel.plugins.scan import scan
 
-    codes: dict[str, tuple[str, str]] = {}
+    codes = dict(CODES)
     for offer in scan():
-        if offer.point == "codes":
-            module, _, attribute = offer.target.partition(":")
+        if offer.point == "codes" and prefix in (None, offer.name):
             try:
-                codes |= getattr(import_module(module), attribute)
-            except Exception as error:  # noqa: BLE001 - the codes of the others are explained all the same
-                say(f"(the codes of {offer.distribution} cannot be read: {type(error).__name__}: {error})")
+                codes |= service(offer)
+            except PluginError as error:
+                sys.stderr.write(f"{error}\n")
     return codes

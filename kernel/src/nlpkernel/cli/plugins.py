@@ -27,7 +27,10 @@ HELP = "list installed plugins, show one, say why a plan uses it, find what is w
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the sub-commands; without one, the list is shown."""
     _list_arguments(parser, {"json": False, "point": None})
-    commands = parser.add_subparsers(dest="plugins_command", metavar="COMMAND", title="commands")
+    # With `prog` given, argparse makes no help formatter, for which it would import shutil and all of its archivers.
+    commands = parser.add_subparsers(
+        dest="plugins_command", metavar="COMMAND", title="commands", prog=parser.prog
+    )
     listing = commands.add_parser("list", help="what is installed, from metadata alone; imports no plugin")
     _list_arguments(listing, {})
     show = commands.add_parser("show", help="settings, presets and hooks of one component")
@@ -182,12 +185,14 @@ def _tell(description: Description) -> None:
     if description.doc:
         say("\n" + description.doc)
     say("\nsettings" if description.settings else "\nno settings")
-    rows = []
+    rows = [("  name", "type", "range", "default", "what it is")]
     for each in description.settings:
         default = "required" if each.default is None else each.default
         rows.append((f"  {each.name}", each.type, each.range, default, each.help))
-    if rows:
-        table([("  name", "type", "range", "default", "what it is"), *rows], head=True)
+    if len(rows) > 1:
+        # No setting of a component may have a range.
+        filled = [column for column in zip(*rows, strict=True) if any(column[1:])]
+        table(list(zip(*filled, strict=True)), head=True)
     if description.presets:
         from nlpkernel.plugins.inspect import plan_words
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from nlpkernel import runs
 from nlpkernel.cli.output import say, table, write_json
+from nlpkernel.errors import UsageError
 
 HELP = "List the runs in a folder, oldest first."
 
@@ -29,10 +30,15 @@ def execute(args: argparse.Namespace) -> int:
         say(f"no runs in {args.runs!r}; start one with `nlpkernel run plan.toml`")
     else:
         rows = [
-            (each["name"], each["status"], each["steps"], each["metric"], each["reason"]) for each in listed
+            (each["name"], each["status"], each["steps"], each["metric"], _short(each["reason"]))
+            for each in listed
         ]
         table([("run", "status", "steps", "best", "reason"), *rows], head=True)
     return 0
+
+
+def _short(text: str, most: int = 60) -> str:
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def describe(folder: Path) -> dict[str, Any]:
@@ -42,13 +48,9 @@ def describe(folder: Path) -> dict[str, Any]:
     try:
         report = Report.read(folder / runs.REPORT)
     except FileNotFoundError:
-        return {
-            "name": folder.name,
-            "status": "open",
-            "steps": "",
-            "metric": "",
-            "reason": "running, or was killed",
-        }
+        return _unknown(folder, "open", "running, or was killed")
+    except UsageError as error:
+        return _unknown(folder, "damaged", error.problems[0].message)
     best = "" if report.best is None else f"{report.main} {report.best:.4f}"
     return {
         "name": folder.name,
@@ -57,3 +59,7 @@ def describe(folder: Path) -> dict[str, Any]:
         "metric": best,
         "reason": report.reason,
     }
+
+
+def _unknown(folder: Path, status: str, reason: str) -> dict[str, Any]:
+    return {"name": folder.name, "status": status, "steps": "", "metric": "", "reason": reason}

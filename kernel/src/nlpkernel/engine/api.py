@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from nlpkernel import runs
@@ -36,12 +36,21 @@ def run(
 def train(
     plan: Plan, *, runs_folder: str | Path = "runs", overwrite: bool = False, resume: str | None = None
 ) -> Iterator[Event]:
-    """Run a plan and yield every event of it. Closing the iterator early ends the run, saved and closed."""
+    """Run a plan and yield every event of it, as `run` would run it.
+
+    Closing the iterator early ends the run, saved and closed. What ends a run is raised after its last event.
+    """
     events: deque[Event] = deque()
     loop = Loop(plan, Path(runs_folder) / plan.name, overwrite=overwrite, resume=resume, listen=events.append)
-    for _ in loop.steps():
-        while events:
-            yield events.popleft()
+    with closing(loop.steps()) as steps:
+        try:
+            for _ in steps:
+                while events:
+                    yield events.popleft()
+        except Exception:
+            # What was told before it failed belongs to it.
+            yield from events
+            raise
     yield from events
 
 
@@ -70,7 +79,7 @@ class Loop:
         self._started_at = 0
         self._report: Report | None = None
 
-    def steps(self) -> Iterator[Session]:
+    def steps(self) -> Generator[Session]:
         """Open the run, take its steps, and close it, whatever happens. Yields after each step."""
         self._take_folder()
         start = time.monotonic()
@@ -80,36 +89,38 @@ class Loop:
             signals = stack.enter_context(Signals())
             session = self.session = open_session(self.plan, self.folder, stack, self.listen)
             stack.callback(self._end, start)
-            if self.resume is not None:
-                self._load(session)
-            session.lock.write(self.folder / runs.LOCK)
             try:
+                if self.resume is not None:
+                    self._load(session)
+                session.lock.write(self.folder / runs.LOCK)
                 self._started(session)
+                signals.armed = True
                 yield from self._advance(session, signals)
             except GeneratorExit:
                 self.status, self.reason = "stopped", "the caller took no more events"
                 session.save()
                 raise
+            except (KeyboardInterrupt, SystemExit):
+                self.status, self.reason = "interrupted", signals.name
+                raise
             except BaseException as error:
-                self.reason = self.reason or _first_line(error)
+                self.reason = _first_line(error)
                 raise
 
     def _advance(self, session: Session, signals: Signals) -> Iterator[Session]:
-        end = session.length if self.limit is None else min(session.length, self.limit)
-        while session.stop is None and session.progress.step < end:
+        session.end = session.length if self.limit is None else min(session.length, self.limit)
+        while session.stop is None and session.progress.step < session.end:
             session.advance()
             if signals.received is not None:
                 self.signal = signals.received
-                session.stop = ("interrupted", signals.name)
+                session.stop = session.stop or ("interrupted", signals.name)
             yield session
-        if self.resume is None or session.progress.step > self._started_at or session.stop is not None:
+        if session.progress.step != self._started_at:
             session.finish()
-        self.status, self.reason = session.stop or ("finished", self._why_finished(session))
-
-    def _why_finished(self, session: Session) -> str:
-        if self.resume is not None and session.progress.step == self._started_at:
-            return f"all {session.length} steps were done before"
-        return ""
+            self.status, self.reason = session.stop or ("finished", "")
+        else:
+            done = f"all {session.progress.step} steps were done before"
+            self.status, self.reason = session.stop or ("finished", done)
 
     def _take_folder(self) -> None:
         if self.resume is not None:

@@ -32,6 +32,7 @@ def capture(session: Session) -> Snapshot:
         tree[f"random/{name}"] = Leaf(value, PerWorker(run.rank))
     tree["run/progress"] = Leaf(list(session.progress))
     tree["run/memory"] = Leaf(session.memory.state())
+    tree["run/counts"] = Leaf([[*key, number] for key, number in sorted(run.counts.items())])
     return Snapshot(
         step=session.progress.step,
         tree=tree,
@@ -70,11 +71,17 @@ def restore(session: Session, snapshot: Snapshot) -> None:
     session.group.load_state(_below(values, "group"))
     for part, stateful in parts.items():
         state = _below(values, part)
-        if state:
+        if not state:
+            continue
+        try:
             stateful.load_state(state)
+        except ValueError as error:
+            raise fail(CheckpointError, "NK504", f"the state of {part} does not fit: {error}") from error
     load_random_state(_below(values, "random"))
     session.progress = session.run.progress = Progress(*values["run/progress"])
     session.memory.load_state(values["run/memory"])
+    session.run.counts.clear()
+    session.run.counts.update({(who, what): number for who, what, number in values["run/counts"]})
 
 
 def _parts(session: Session) -> dict[str, Stateful]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,21 +23,20 @@ def environment(train: Train) -> Iterator[None]:
     deterministic = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     filling = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    before = random_state()
-    try:
-        if train.threads is not None:
-            torch.set_num_threads(train.threads)
-        if train.deterministic:
-            # Filling fresh memory finds bugs of torch, not ours, and costs a pass over every new tensor.
-            torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-            torch.use_deterministic_algorithms(True, warn_only=True)
-        seed_all(train.seed)
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-        torch.utils.deterministic.fill_uninitialized_memory = filling  # type: ignore[attr-defined]
-        load_random_state(before)
+    with generators_kept():
+        try:
+            if train.threads is not None:
+                torch.set_num_threads(train.threads)
+            if train.deterministic:
+                # Filling fresh memory finds bugs of torch, not ours, and costs a pass over every new tensor.
+                torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+                torch.use_deterministic_algorithms(True, warn_only=True)
+            seed_all(train.seed)
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+            torch.utils.deterministic.fill_uninitialized_memory = filling  # type: ignore[attr-defined]
 
 
 def seed_all(seed: int) -> None:
@@ -83,27 +83,44 @@ def load_random_state(state: dict[str, Any]) -> None:
 
 
 @contextmanager
+def generators_kept() -> Iterator[None]:
+    """Put every generator back in the end: what is drawn inside moves no draw outside."""
+    before = random_state()
+    try:
+        yield
+    finally:
+        load_random_state(before)
+
+
+@contextmanager
 def log_file(path: Path) -> Iterator[None]:
     """Write what is logged under `nlpkernel`, and Python's warnings, into one file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    loggers = [logging.getLogger("nlpkernel"), logging.getLogger("py.warnings")]
-    levels = [logger.level for logger in loggers]
-    propagate = [logger.propagate for logger in loggers]
-    logging.captureWarnings(True)
+    told = logging.getLogger("py.warnings")
+    loggers = [logging.getLogger("nlpkernel"), told]
+    before = [(logger.level, logger.propagate) for logger in loggers]
+
+    def show(
+        message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None
+    ) -> None:
+        told.warning("%s", warnings.formatwarning(message, category, filename, lineno, line))
+
     for logger in loggers:
-        logger.addHandler(handler)
+        # Who did not ask for information gets none: there are monitors for that.
+        logger.propagate = logger.propagate and logger.isEnabledFor(logging.INFO)
         logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
-        logger.propagate = False
+        logger.addHandler(handler)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = show
+            yield
     finally:
-        logging.captureWarnings(False)
-        for logger, level, spread in zip(loggers, levels, propagate, strict=True):
+        for logger, (level, propagate) in zip(loggers, before, strict=True):
             logger.removeHandler(handler)
             logger.setLevel(level)
-            logger.propagate = spread
+            logger.propagate = propagate
         handler.close()
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from nlpkernel.engine.environment import generators_kept
 from nlpkernel.events import Evaluated
 
 if TYPE_CHECKING:
@@ -18,18 +19,18 @@ if TYPE_CHECKING:
 
 
 def evaluate(session: Session, split: str) -> dict[str, float | None]:
-    """Metrics of a split as "split/name". Nothing but counts is kept from one batch to the next."""
+    """Metrics of a split as "split/name". Nothing but counts is kept from one batch to the next, and what is drawn
+    here moves no generator of the training."""
     run, group, work, task = session.run, session.group, session.work, session.work.task
     start = time.monotonic()
     counts: dict[str, Tensor] = {}
     forward = partial(_forward, session)
     was_training = work.model.training
-    with ExitStack() as stack:
+    with generators_kept(), torch.no_grad(), ExitStack() as stack:
         for context in session.hooks.collect("weights_for", run=run, use="evaluate"):
             stack.enter_context(context)
         stack.callback(work.model.train, was_training)
         work.model.eval()
-        stack.enter_context(torch.no_grad())
         for batch in work.data.evaluation(split):
             moved = {name: tensor.to(group.device, non_blocking=True) for name, tensor in batch.items()}
             for name, value in task.evaluate(forward, moved).items():

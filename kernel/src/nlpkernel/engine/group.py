@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from nlpkernel.hookspecs.model import Anatomy, ParameterGroup
     from nlpkernel.hookspecs.task import Counts
 
+#: Comparing devices is cheap; `device.type` makes a string each time.
+_CPU = torch.device("cpu")
+
 
 def pick_device(name: str, run: Run) -> torch.device:
     """The device that a plan names; "auto" is torch's accelerator, or the CPU where there is none.
@@ -53,7 +56,7 @@ def run_window(
     mean, however the window is cut. Returns the summed terms, detached, on the device.
     """
     data, task, model, precision = work.data, work.task, work.model, work.precision
-    host = device.type == "cpu"
+    host = device == _CPU
     sums: dict[str, Tensor] = {}
     for index in mine:
         batch = data.microbatch(step, index)
@@ -62,12 +65,14 @@ def run_window(
         with precision.autocast():
             terms = task.loss(model(**task.inputs(batch)), batch)
         loss = None
-        for term in terms:
-            total = totals.get(term.name, 0.0)
-            share = term.sum * (term.coefficient / total if total else 0.0)
+        for name, value, coefficient in terms:
+            if name not in totals:
+                raise _without_weight(name, totals)
+            # A term without weight in this window counts nothing, and keeps the graph whole.
+            share = value * (coefficient / totals[name] if totals[name] else 0.0)
             loss = share if loss is None else loss + share
-            value = term.sum.detach()
-            sums[term.name] = value if term.name not in sums else sums[term.name] + value
+            value = value.detach()
+            sums[name] = sums[name] + value if name in sums else value
         if loss is None:
             continue
         if precision.scaled:
@@ -79,6 +84,14 @@ def run_window(
     return sums
 
 
+def _without_weight(name: str, totals: Mapping[str, float]) -> Exception:
+    return fail(
+        TrainingError,
+        "NK406",
+        f"the loss has a term {name!r}, and the task's weights have only {', '.join(totals)}",
+    )
+
+
 def update(work: Work, number: int, sums: Mapping[str, Tensor]) -> Update:
     """Unscale, take the global norm, clip, and step unless something is not finite; then clear the gradients.
 
@@ -86,30 +99,34 @@ def update(work: Work, number: int, sums: Mapping[str, Tensor]) -> Update:
     `found_inf` decides on the device; for another one, and where a skipped update is expected (a loss scale, policy
     `skip`), the host reads one number here.
     """
+    optimizer = work.optimizer
     gradients = [tensor.grad for _, tensor in work.named if tensor.grad is not None]
     if work.precision.scaled:
         work.precision.unscale(gradients)
     if work.gradients_global is not None:
-        work.gradients_global([(name, tensor.grad) for name, tensor in work.named if tensor.grad is not None])
+        work.gradients_global(named_gradients(work))
         gradients = [tensor.grad for _, tensor in work.named if tensor.grad is not None]
     norm = global_norm(gradients)
-    bad = _not_finite(norm, sums)
+    check = norm
+    for value in sums.values():
+        check = check + value
+    # x - x is 0 for a finite x alone.
+    bad = check - check != 0
     if work.clip is not None:
         # min(1, clip / norm) without asking the host; a norm that is no number is caught by `bad`.
         torch._foreach_mul_(gradients, (work.clip / (norm + 1e-6)).clamp(max=1.0))
-    optimizer = work.optimizer
     factor = work.schedule.factor(number)
     for group in optimizer.param_groups:
         group["lr"] = group["peak"] * factor
     applied: bool | None = None
     if work.latch:
         # One bad window makes every later update a no-op, until the host looks.
-        bad = work.bad = bad if work.bad is None else torch.maximum(work.bad, bad)
+        bad = work.bad = bad.to(torch.float32) if work.bad is None else torch.maximum(work.bad, bad)
     if work.latch and work.deferred:
         optimizer.found_inf = bad  # type: ignore[attr-defined]
         optimizer.step()
     else:
-        applied = not bool(bad.item())
+        applied = not bool(bad)
         if work.precision.scaled:
             work.precision.observe(not applied)
         if applied:
@@ -118,20 +135,17 @@ def update(work: Work, number: int, sums: Mapping[str, Tensor]) -> Update:
     return Update(applied, norm, bad)
 
 
+def named_gradients(work: Work) -> list[tuple[str, Tensor]]:
+    """The gradients that there are, by parameter name."""
+    return [(name, tensor.grad) for name, tensor in work.named if tensor.grad is not None]
+
+
 def global_norm(gradients: list[Tensor]) -> Tensor:
     """The 2-norm of all gradients together, without dimensions, on the device."""
     if not gradients:
         return torch.zeros(())
     norms: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     return norms
-
-
-def _not_finite(norm: Tensor, sums: Mapping[str, Tensor]) -> Tensor:
-    """1 where the norm or a loss term is not finite, else 0."""
-    check = norm - norm
-    for value in sums.values():
-        check = check + (value - value)
-    return (check != 0).to(torch.float32)
 
 
 class SingleGroup:
@@ -196,7 +210,7 @@ class SingleGroup:
     def update(self, work: Work, number: int, sums: Mapping[str, Tensor]) -> Update:
         """The plain update; what is local is global."""
         if work.gradients_local is not None:
-            work.gradients_local([(name, p.grad) for name, p in work.named if p.grad is not None])
+            work.gradients_local(named_gradients(work))
         return update(work, number, sums)
 
     def forward(self, work: Work, inputs: Mapping[str, Any]) -> Any:
@@ -244,7 +258,8 @@ class SingleGroup:
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
-    """What must be kept of a module. named_parameters gives tied ones once; buffers that are made again are left out."""
+    """What must be kept of a module. `named_parameters` gives tied ones once; buffers that can be made again are left
+    out."""
     transient = {
         f"{path}.{name}" if path else name
         for path, each in module.named_modules()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -41,13 +42,13 @@ def generator_for(seed: int, name: str) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
 
 
-def fill(model: Model, module: nn.Module, seed: int) -> None:
-    """Initialise every parameter and buffer of an allocated model.
+def fill(model: Model, tensors: Iterable[tuple[str, Tensor]], seed: int) -> None:
+    """Initialise parameters and buffers of an allocated model.
 
     Values are drawn in float32 on the CPU and copied, so that they do not depend on the device.
     """
     with torch.no_grad():
-        for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        for name, tensor in tensors:
             if tensor.device.type == "cpu" and tensor.dtype == torch.float32:
                 model.initialise(name, tensor, generator_for(seed, name))
             else:

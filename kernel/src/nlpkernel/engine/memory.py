@@ -1,4 +1,4 @@
-"""What a run remembers of its evaluations: the newest metrics and the best value."""
+"""What a run remembers beside its state: the newest metrics, the best value, and how it came here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 
 class Memory:
-    """Newest metrics ("validation/loss"), the best main value and its step, and windows that must not be seen again.
+    """Newest metrics ("validation/loss"), the best main value and its step, windows that must not be seen again, and
+    why a policy ended the run.
 
     main: the metric that "best" is judged by, and "min" or "max".
     """
@@ -19,6 +20,7 @@ class Memory:
         self.best: float | None = None
         self.best_step: int | None = None
         self.avoid: set[int] = set()
+        self.ended: str | None = None
 
     def note(self, metrics: Mapping[str, float | None], step: int) -> bool:
         """Take in an evaluation; tell whether it is the best so far. NaN is never best; a tie keeps the earlier."""
@@ -38,10 +40,11 @@ class Memory:
             "best": self.best,
             "best_step": self.best_step,
             "avoid": sorted(self.avoid),
+            "ended": self.ended,
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take up what `state` gave."""
         self.metrics = dict(state["metrics"])
         self.best, self.best_step = state["best"], state["best_step"]
-        self.avoid = set(state["avoid"])
+        self.avoid, self.ended = set(state["avoid"]), state["ended"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
-from nlpkernel.engine.environment import load_random_state, random_state
+from nlpkernel.engine.environment import generators_kept
 
 if TYPE_CHECKING:
     from nlpkernel.engine.session import Session
@@ -24,16 +24,21 @@ def culprits(session: Session, step: int, window: Sequence[Microbatch]) -> tuple
     The forwards are done again, one micro-batch at a time; where every loss is finite (the gradient alone was not),
     the samples of the whole window are named.
     """
-    data, task, device = session.data, session.work.task, session.group.device
-    generators = random_state()
+    data, work = session.data, session.work
     guilty: list[int] = []
-    with torch.no_grad():
+    with generators_kept(), torch.no_grad(), work.precision.autocast():
         for index in range(len(window)):
-            batch = {name: tensor.to(device) for name, tensor in data.microbatch(step, index).items()}
-            outputs = session.group.forward(session.work, task.inputs(batch))
-            if not all(math.isfinite(float(term.sum)) for term in task.loss(outputs, batch)):
+            batch = {
+                name: tensor.to(session.group.device) for name, tensor in data.microbatch(step, index).items()
+            }
+            terms = work.task.loss(session.group.forward(work, work.task.inputs(batch)), batch)
+            if not all(math.isfinite(float(term.sum)) for term in terms):
                 guilty.append(index)
-    load_random_state(generators)
-    names = [name for index in guilty or range(len(window)) for name in data.names(step, index)]
+    return names_of(session, step, guilty or range(len(window)))
+
+
+def names_of(session: Session, step: int, indices: Iterable[int]) -> tuple[str, ...]:
+    """Names of the first samples of some micro-batches, and how many more there are."""
+    names = [name for index in indices for name in session.data.names(step, index)]
     more = (f"and {len(names) - SHOWN} more",) if len(names) > SHOWN else ()
     return (*names[:SHOWN], *more)

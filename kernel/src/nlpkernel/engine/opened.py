@@ -10,6 +10,7 @@ from torch import nn
 
 from nlpkernel import runs
 from nlpkernel.engine.group import SingleGroup, pick_device
+from nlpkernel.engine.materialise import fill
 from nlpkernel.engine.opening import activate
 from nlpkernel.errors import CheckpointError, UsageError, fail
 from nlpkernel.hookspecs.data import Codec, DataInfo
@@ -75,7 +76,8 @@ def open_model(run: str | Path, *, version: str | None = None, device: str = "au
         )
         model = hooks.transform("transform_model", model, run=context)
     module = group.distribute(model.module, model.anatomy, lambda block: block, torch.float32)
-    _fill_transient(model, module, context.seed)
+    # Buffers that no version holds are made again.
+    fill(model, module.named_buffers(), context.seed)
     group.load_model_state(
         module,
         {
@@ -93,12 +95,3 @@ def open_model(run: str | Path, *, version: str | None = None, device: str = "au
         step=snapshot.step,
         plan=plan,
     )
-
-
-def _fill_transient(model: Model, module: nn.Module, seed: int) -> None:
-    """Buffers that no version holds (tables that can be made again)."""
-    from nlpkernel.engine.materialise import generator_for
-
-    with torch.no_grad():
-        for name, tensor in module.named_buffers():
-            model.initialise(name, tensor, generator_for(seed, name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -16,7 +17,7 @@ from nlpkernel.bus import Bus
 from nlpkernel.context import Run
 from nlpkernel.engine.materialise import fill
 from nlpkernel.engine.session import Session
-from nlpkernel.errors import PluginError, fail
+from nlpkernel.errors import ComponentFailure, NlpkernelError, PluginError, fail
 from nlpkernel.events import Event
 from nlpkernel.hookspecs.communicator import Work
 from nlpkernel.hookspecs.model import Model, ParameterGroup
@@ -26,8 +27,12 @@ from nlpkernel.runs import cache_folder
 from nlpkernel.state import Stateful
 
 if TYPE_CHECKING:
+    from nlpkernel.hookspecs.checkpoint import Store
     from nlpkernel.hookspecs.communicator import Group
     from nlpkernel.hookspecs.data import Data
+
+
+_log = logging.getLogger("nlpkernel.engine")
 
 
 def activate(plan: Plan, folder: Path) -> tuple[Run, Hooks, Composition]:
@@ -55,7 +60,7 @@ def open_session(
     `listen` is told every event, as if it were the last monitor of the plan.
     """
     run, hooks, composition = activate(plan, folder)
-    stack.callback(_close_components, hooks, run)
+    _at_exit(stack, "the kernel", lambda: _close_components(hooks, run))
     for placed in composition.placed:
         run.bus.owner = placed.found.owner
         if hasattr(placed.component, "subscribe"):
@@ -69,12 +74,15 @@ def open_session(
     def ask(slot: str, hook: str, **arguments: Any) -> Any:
         return hooks.ask(composition.slot(slot).component, hook, run=run, **arguments)
 
+    def close_after(slot: str, part: Group | Data | Store) -> None:
+        _at_exit(stack, composition.slot(slot).found.owner, part.close)
+
     group: Group = ask("communicator", "open_group")
-    stack.callback(group.close)
+    close_after("communicator", group)
     run.group, run.rank, run.world, run.device = group, group.rank, group.world, group.device
     precision = ask("precision", "create_precision")
     data: Data = ask("data", "open_data")
-    stack.callback(data.close)
+    close_after("data", data)
     run.data = data
     with torch.device("meta"):
         model: Model = ask("model", "create_model", info=data.info)
@@ -91,14 +99,15 @@ def open_session(
     module = group.distribute(
         model.module, model.anatomy, model.finish_block or (lambda block: block), precision.parameter
     )
-    fill(model, module, run.seed)
+    fill(model, [*module.named_parameters(), *module.named_buffers()], run.seed)
     module.train()
     named = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
     make = partial(_make_optimizer, hooks, composition.slot("optimizer").component, run)
     optimizer = group.create_optimizer(make, group_parameters(model, named))
     train = run.train
     length = train.steps or data.steps(epochs=train.epochs, tokens=train.tokens)
-    schedule = ask("optimizer", "create_schedule", updates=length)
+    has_schedule = hasattr(composition.slot("optimizer").component, "create_schedule")
+    schedule = ask("optimizer", "create_schedule", updates=length) if has_schedule else Constant()
     latch = not precision.scaled and train.on_nan != "skip"
     work = Work(
         data=data,
@@ -113,10 +122,10 @@ def open_session(
         deferred=latch and bool(getattr(optimizer, "_step_supports_amp_scaling", False)),
     )
     _ask_in_steps(work, hooks, run)
-    store = None
+    store: Store | None = None
     if composition.has("checkpoint"):
         store = ask("checkpoint", "open_store", folder=folder)
-        stack.callback(store.close)
+        close_after("checkpoint", store)
     return Session(
         plan=plan,
         run=run,
@@ -129,6 +138,24 @@ def open_session(
         stateful=_stateful(composition, hooks, run),
         length=length,
     )
+
+
+class Constant:
+    """The schedule of an optimizer that has none."""
+
+    def factor(self, update: int) -> float:
+        """Always the peak."""
+        return 1.0
+
+    def observe(self, metrics: Mapping[str, float | None]) -> None:
+        """Metrics change nothing."""
+
+    def state(self) -> Mapping[str, Any]:
+        """Nothing to remember."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Nothing to take up."""
 
 
 def group_parameters(model: Model, named: Sequence[tuple[str, nn.Parameter]]) -> list[ParameterGroup]:
@@ -167,9 +194,8 @@ def _make_optimizer(
 
 def _ask_in_steps(work: Work, hooks: Hooks, run: Run) -> None:
     """Fill in the hooks of the hot loop that somebody implements; the others stay None and are never asked."""
-    backward = hooks.pick("backward")
-    if backward is not None:
-        work.backward = lambda loss, sums: backward({"run": run, "loss": loss, "sums": sums})
+    if hooks.pick("backward") is not None:
+        work.backward = lambda loss, sums: hooks.collect("backward", run=run, loss=loss, sums=sums)
     if hooks.bound("gradients_ready"):
         work.gradients_local = lambda named: hooks.observe(
             "gradients_ready", run=run, named=named, stage="local"
@@ -187,7 +213,25 @@ def _stateful(composition: Composition, hooks: Hooks, run: Run) -> Mapping[str, 
     }
 
 
+def _at_exit(stack: ExitStack, owner: str, close: Callable[[], object]) -> None:
+    """Close a part when the run ends. Where the run has failed already, a failure to close is logged and hides
+    nothing."""
+
+    def leave(kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            close()
+        except Exception as failure:
+            if error is None and isinstance(failure, NlpkernelError):
+                raise
+            message = f"close failed: {type(failure).__name__}: {failure}"
+            if error is None:
+                raise fail(ComponentFailure, "NK060", message, owner=owner) from failure
+            _log.warning("%s: %s", owner, message, exc_info=failure)
+
+    stack.push(leave)
+
+
 def _close_components(hooks: Hooks, run: Run) -> None:
     errors = hooks.close(run=run)
     if errors:
-        raise errors[0]
+        raise type(errors[0])([problem for error in errors for problem in error.problems]) from errors[0]

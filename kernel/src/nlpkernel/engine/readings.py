@@ -1,4 +1,4 @@
-"""Values of the steps since the last log, kept on the device and read in one go."""
+"""What the steps since the last log left on the device, read in one go."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import attrs
 import torch
 from torch import Tensor
 
+from nlpkernel.progress import Progress
+
 if TYPE_CHECKING:
     from nlpkernel.hookspecs.communicator import Update
 
@@ -19,11 +21,11 @@ class Reading:
     """What the host learns at a log interval.
 
     metrics: mean of each loss term over the interval (sum over weight), and the mean "norm"; None where nothing was
-    computed. bad: step (from 0) of the first window that was not finite, while only the device knew.
+    computed. bad: where the run stood before the first window that was not finite, while only the device knew.
     """
 
     metrics: dict[str, float | None]
-    bad: int | None
+    bad: Progress | None
     steps: int
     tokens: int
     samples: int
@@ -35,82 +37,62 @@ class Readings:
     """Collects without reading. A list of device scalars costs nothing but the append."""
 
     def __init__(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
-        self._values: list[Tensor] = []
-        self._layout: list[tuple[int, tuple[str, ...], bool]] = []
-        self._totals: dict[str, float] = {}
-        self._steps = self._tokens = self._samples = self._skipped = 0
+        self._steps: list[tuple[Progress, Mapping[str, Tensor], Mapping[str, float], Update]] = []
         self._start = time.monotonic()
 
     def __len__(self) -> int:
-        return self._steps
-
-    def restart(self) -> None:
-        """Leave out the time that an evaluation or a save took."""
-        self._start = time.monotonic() - self._elapsed
+        return len(self._steps)
 
     def pause(self) -> None:
-        """Stop the clock until `restart`."""
-        self._elapsed = time.monotonic() - self._start
+        """Stop the clock until `restart`: an evaluation or a save is no part of the interval."""
+        self._paused = time.monotonic()
+
+    def restart(self) -> None:
+        """Go on."""
+        self._start += time.monotonic() - self._paused
 
     def add(
-        self,
-        step: int,
-        sums: Mapping[str, Tensor],
-        totals: Mapping[str, float],
-        update: Update,
-        samples: int,
-        tokens: int,
+        self, before: Progress, sums: Mapping[str, Tensor], totals: Mapping[str, float], update: Update
     ) -> None:
-        """One window that ran. A window that the host knows was not applied counts as skipped, and for no mean."""
-        self._steps += 1
-        self._samples += samples
-        self._tokens += tokens
-        if update.applied is False:
-            self._skipped += 1
-            return
-        self._values += sums.values()
-        if update.norm is not None:
-            self._values.append(update.norm)
-        if update.bad is not None:
-            self._values.append(update.bad)
-        self._layout.append((step, tuple(sums), update.applied is None))
-        for name in sums:
-            self._totals[name] = self._totals.get(name, 0.0) + totals.get(name, 0.0)
+        """One window. One that the host knows was not applied counts as skipped, and for no mean."""
+        self._steps.append((before, sums, totals, update))
 
-    def skip(self, samples: int, tokens: int) -> None:
-        """A window that was not run."""
-        self._steps += 1
-        self._skipped += 1
-        self._samples += samples
-        self._tokens += tokens
-
-    def read(self) -> Reading:
+    def read(self, now: Progress) -> Reading:
         """The only place where a training run waits for its device."""
-        values = iter(torch.stack(self._values).tolist() if self._values else ())
-        sums: dict[str, float] = {}
-        norms, bad = 0.0, None
-        for step, names, deferred in self._layout:
-            for name in names:
-                sums[name] = sums.get(name, 0.0) + next(values)
-            norms += next(values)
-            if next(values) and deferred and bad is None:
-                bad = step
+        ran = [each for each in self._steps if each[3].applied is not False]
+        pending = [
+            value
+            for _, sums, _, update in ran
+            for value in (*sums.values(), update.norm, update.bad)
+            if value is not None
+        ]
+        values = iter(torch.stack(pending).tolist() if pending else ())
+        means: dict[str, float] = {}
+        weights: dict[str, float] = {}
+        norms: list[float] = []
+        bad = None
+        for before, sums, totals, update in ran:
+            for name in sums:
+                means[name] = means.get(name, 0.0) + next(values)
+                weights[name] = weights.get(name, 0.0) + totals[name]
+            if update.norm is not None:
+                norms.append(next(values))
+            if update.bad is not None and next(values) and update.applied is None and bad is None:
+                bad = before
         metrics: dict[str, float | None] = {
-            name: sums[name] / self._totals[name] if self._totals[name] else None for name in sums
+            "loss": None,
+            **{name: value / weights[name] if weights[name] else None for name, value in means.items()},
+            "norm": sum(norms) / len(norms) if norms else None,
         }
-        metrics.setdefault("loss", None)
-        metrics["norm"] = norms / len(self._layout) if self._layout else None
+        first, clock = self._steps[0][0], time.monotonic()
         reading = Reading(
             metrics,
             bad,
-            self._steps,
-            self._tokens,
-            self._samples,
-            self._skipped,
-            time.monotonic() - self._start,
+            len(self._steps),
+            now.tokens - first.tokens,
+            now.samples - first.samples,
+            len(self._steps) - len(ran),
+            clock - self._start,
         )
-        self._clear()
+        self._steps, self._start = [], clock
         return reading

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -10,14 +11,17 @@ from nlpkernel.engine.capture import capture, restore
 from nlpkernel.engine.environment import memory_in_use
 from nlpkernel.engine.evaluation import evaluate
 from nlpkernel.engine.memory import Memory
-from nlpkernel.engine.nonfinite import culprits
+from nlpkernel.engine.nonfinite import culprits, names_of
 from nlpkernel.engine.readings import Reading, Readings
-from nlpkernel.errors import TrainingError, fail
+from nlpkernel.errors import NlpkernelError, Problem, TrainingError, fail
 from nlpkernel.events import Decided, Logged, StepCompleted, VersionSaved, WindowSkipped
+from nlpkernel.hookspecs.communicator import Update
 from nlpkernel.hookspecs.everywhere import Action, Decision
 from nlpkernel.progress import Progress
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from nlpkernel.context import Run
     from nlpkernel.hookspecs.checkpoint import Store
     from nlpkernel.hookspecs.communicator import Group, Work
@@ -29,13 +33,15 @@ if TYPE_CHECKING:
 
 #: Windows in a row that may overflow before a falling loss scale is no explanation any more.
 _OVERFLOWS = 50
+#: What became of a window that is not run.
+_NOT_RUN = Update(False, None, None)
 
 
 class Session:
     """One run between its opening and its end. `engine.opening` makes it; `advance` takes one step.
 
-    length: steps of the whole run. progress: how far it is. stop: set from anywhere (a signal, a policy) to end the
-    run after the current step.
+    length: steps of the whole run. end: where this process ends, the length but for a dry run. progress: how far it
+    is. stop: status and reason, set from anywhere (a signal, a policy) to end the run after the current step.
     """
 
     def __init__(
@@ -54,14 +60,15 @@ class Session:
     ) -> None:
         self.plan, self.run, self.hooks, self.bus = plan, run, hooks, run.bus
         self.group, self.data, self.work, self.store, self.lock = group, data, work, store, lock
-        self.stateful, self.length = stateful, length
+        self.stateful, self.length, self.end = stateful, length, length
         self.progress = Progress()
         self.memory = Memory(work.task.main)
         self.stop: tuple[str, str] | None = None
         self._readings = Readings()
+        self._suspects: tuple[str, ...] = ()
         self._saved_at: int | None = None
         self._evaluated_at: int | None = None
-        self._overflows = 0
+        self._overflows, self._overflowed_at = 0, -1
         self._wants_steps = self.bus.wants(StepCompleted)
         self._observed = bool(hooks.bound("update_applied"))
 
@@ -69,58 +76,60 @@ class Session:
 
     def advance(self) -> None:
         """One step: forward and backward of a window, an update, and what is due after it."""
-        number = self.progress.step
-        window = self.data.window(number)
-        totals = self.group.total([each.weights for each in window])
-        samples = tokens = 0
+        before, data, group = self.progress, self.data, self.group
+        step = before.step
+        window = data.window(step)
+        totals = group.total([each.weights for each in window])
+        sums: Mapping[str, Tensor] = {}
+        update, reason = _NOT_RUN, None
+        if step in self.memory.avoid:
+            reason = "non-finite"
+        elif not any(totals.values()):
+            reason = "empty"
+        else:
+            mine = group.assign(step, len(window))
+            sums = group.run_window(self.work, step, mine, totals)
+            update = group.update(self.work, before.updates, sums)
+            if update.applied is False:
+                reason = self._why_not_applied(sums)
+        if reason is not None:
+            ran = update is not _NOT_RUN
+            self._skipped(step, window, reason, ran)
+            if ran and reason == "non-finite" and self.run.train.on_nan != "skip":
+                # No weight was changed, and what happens now is for the policies to say.
+                self.work.bad = None
+                return self.decide({"non-finite": float(step)})
+        self._count(before, window, reason is None)
+        self._readings.add(before, sums, totals, update)
+        if self._wants_steps:
+            self.bus.publish(
+                StepCompleted(
+                    time=time.time(), progress=self.progress, sums=sums, totals=totals, norm=update.norm
+                )
+            )
+        if self._observed:
+            self.hooks.observe("update_applied", run=self.run, progress=self.progress, applied=reason is None)
+        self._after()
+
+    def _count(self, before: Progress, window: Sequence[Microbatch], applied: bool) -> None:
+        step, updates, samples, tokens, _ = before
         for each in window:
             samples += each.samples
             tokens += each.tokens
-        if number in self.memory.avoid:
-            self._skip(number, window, "non-finite", samples, tokens)
-        elif not any(totals.values()):
-            self._skip(number, window, "empty", samples, tokens)
-        else:
-            mine = self.group.assign(number, len(window))
-            sums = self.group.run_window(self.work, number, mine, totals)
-            update = self.group.update(self.work, self.progress.updates, sums)
-            self._readings.add(number, sums, totals, update, samples, tokens)
-            if update.applied is False and self._not_applied(number, window):
-                return
-            self._count(samples, tokens, applied=update.applied is not False)
-            if update.applied:
-                self._overflows = 0
-            if self._wants_steps:
-                self.bus.publish(
-                    StepCompleted(
-                        time=time.time(), progress=self.progress, sums=sums, totals=totals, norm=update.norm
-                    )
-                )
-            if self._observed:
-                self.hooks.observe(
-                    "update_applied",
-                    run=self.run,
-                    progress=self.progress,
-                    applied=update.applied is not False,
-                )
-        self._after()
-
-    def _count(self, samples: int, tokens: int, *, applied: bool) -> None:
-        step, updates, seen, read, _ = self.progress
         step += 1
         self.progress = self.run.progress = Progress(
-            step, updates + applied, seen + samples, read + tokens, self.data.epoch(step)
+            step, updates + applied, samples, tokens, self.data.epoch(step)
         )
 
     def _after(self) -> None:
         """Log, evaluate, decide, save: each where it is due."""
         step, train = self.progress.step, self.run.train
-        last = step >= self.length
+        last = step >= self.end
         metrics: dict[str, float | None] = {}
-        if step % train.log.every == 0 or last:
+        if last or step % train.log.every == 0:
             metrics |= self.log()
         every = train.evaluate.every
-        if every is not None and step % every == 0:
+        if last or (every is not None and step % every == 0):
             metrics |= self._look()
             if "non-finite" not in metrics:
                 metrics |= self.evaluate()
@@ -132,7 +141,7 @@ class Session:
         """Read the device once and tell what it said."""
         if not len(self._readings):
             return {}
-        reading = self._readings.read()
+        reading = self._readings.read(self.progress)
         if reading.bad is not None:
             return self._latched(reading.bad)
         rates = [group["lr"] for group in self.work.optimizer.param_groups]
@@ -172,37 +181,38 @@ class Session:
                 metrics |= evaluate(self, split)
         if metrics:
             self.work.schedule.observe(metrics)
-        self._evaluated_at = self.progress.step
+        # A version that was saved before this evaluation does not know of it.
+        self._evaluated_at, self._saved_at = self.progress.step, None
         self._readings.restart()
         return metrics
 
     def decide(self, metrics: Mapping[str, float | None]) -> None:
-        """Ask every policy; of several answers the strongest wins, and a save is done beside a stop."""
+        """Ask every policy; of several answers the strongest wins, and a run that stops is saved by `finish`."""
         answers = self.hooks.decisions(self.run, self.progress, metrics)
         if not answers:
             return
         owner, strongest = max(answers, key=lambda answer: answer[1].action)
-        if strongest.action > Action.SAVE:
-            self.bus.publish(
-                Decided(
-                    time=time.time(),
-                    progress=self.progress,
-                    action=strongest.action.name.lower(),
-                    reason=strongest.reason,
-                    source=owner,
-                )
-            )
-        if strongest.action is Action.FAIL:
-            # The weights are those of the last good step; what was learned is not thrown away.
+        if strongest.action is Action.SAVE:
             self.save()
-            raise fail(TrainingError, "NK403", self._failure(strongest, metrics), owner=owner)
+            return
+        if strongest.action is Action.STOP and self.memory.ended is not None:
+            return  # It is said again of the last evaluation.
+        self.bus.publish(
+            Decided(
+                time=time.time(),
+                progress=self.progress,
+                action=strongest.action.name.lower(),
+                reason=strongest.reason,
+                source=owner,
+            )
+        )
+        if strongest.action is Action.FAIL:
+            raise self._failure("NK403", self._reason(strongest, metrics), owner)
         if strongest.action is Action.ROLLBACK:
             self._roll_back(strongest, metrics, owner)
-            return
-        if any(decision.action is Action.SAVE for _, decision in answers):
-            self.save()
-        if strongest.action is Action.STOP:
-            self.stop = ("stopped", f"{strongest.reason} ({owner})")
+        else:
+            self.memory.ended = f"{strongest.reason} ({owner})"
+            self.stop = self.stop or ("stopped", self.memory.ended)
 
     def save(self) -> None:
         """Put the state into a version, unless this step is saved already."""
@@ -228,110 +238,88 @@ class Session:
         self._readings.restart()
 
     def load(self, reference: str | None = None) -> None:
-        """Put the run where a version was taken, the newest where none is named."""
+        """Put the run where a version was taken, the newest where none is named. A run that a policy had ended stays
+        ended, unless the plan has changed since."""
         assert self.store is not None, "a run without a store has nothing to load"
         snapshot = self.store.load(reference)
         restore(self, snapshot)
-        self._saved_at = self.progress.step
+        self._readings = Readings()
+        self.work.bad = None
+        self._saved_at, self._evaluated_at = self.progress.step, None
+        if self.memory.ended is not None and snapshot.facts["plan"] == self.plan.text():
+            self.stop = ("stopped", f"it had stopped before: {self.memory.ended}")
+        self.memory.ended = None
 
     def finish(self) -> None:
-        """Last log, last evaluation, last version."""
-        self.decide(self.log())
+        """What a run that stops owes: the last log, the last evaluation (not after a signal), the last version."""
+        metrics = self.log()
         interrupted = self.stop is not None and self.stop[0] == "interrupted"
-        if not interrupted and self._evaluated_at != self.progress.step:
-            self.decide(self.evaluate())
+        if not interrupted and self._evaluated_at != self.progress.step and "non-finite" not in metrics:
+            metrics |= self.evaluate()
+        if metrics:
+            self.decide(metrics)
         self.save()
 
     # -- windows that change nothing --------------------------------------------------------------------------------
 
-    def _skip(
-        self, number: int, window: Sequence[Microbatch], reason: str, samples: int, tokens: int
-    ) -> None:
-        """A window that is not run: no counted label in it, or known not to be finite."""
-        self.run.count("engine", f"windows skipped: {reason}")
-        self.bus.publish(
-            WindowSkipped(time=time.time(), step=number, reason=reason, samples=self._names(number, window))
-        )
-        self._readings.skip(samples, tokens)
-        self._count(samples, tokens, applied=False)
+    def _why_not_applied(self, sums: Mapping[str, Tensor]) -> str:
+        """A loss scale can make gradients overflow, and no finite loss anything else."""
+        scaled = self.work.precision.scaled and all(math.isfinite(float(value)) for value in sums.values())
+        return "overflow" if scaled else "non-finite"
 
-    def _not_applied(self, number: int, window: Sequence[Microbatch]) -> bool:
-        """The host knows that an update was skipped: an overflow of the loss scale, policy `skip`, or an optimizer
-        that the host decides for. True where the policies decided and this step is over."""
-        if self.work.precision.scaled:
-            self._overflows += 1
-            if self._overflows >= _OVERFLOWS:
-                raise fail(
-                    TrainingError,
+    def _skipped(self, step: int, window: Sequence[Microbatch], reason: str, ran: bool) -> None:
+        """Account for a window that changes no weight; its samples are named."""
+        self._suspects = culprits(self, step, window) if ran else names_of(self, step, range(len(window)))
+        self.run.count("engine", f"windows skipped: {reason}")
+        self.bus.publish(WindowSkipped(time=time.time(), step=step, reason=reason, samples=self._suspects))
+        if reason == "overflow":
+            self._overflows = self._overflows + 1 if step == self._overflowed_at + 1 else 1
+            self._overflowed_at = step
+            if self._overflows == _OVERFLOWS:
+                raise self._failure(
                     "NK404",
-                    f"{self._overflows} windows in a row overflowed, the last in step {number + 1}: "
-                    "no loss scale can be the reason",
+                    f"{_OVERFLOWS} windows in a row overflowed, the last in step {step + 1}: no loss scale can be "
+                    f"the reason; samples: {', '.join(self._suspects)}",
+                    None,
                 )
-        reason = "overflow" if self.work.precision.scaled else "non-finite"
-        self.run.count("engine", f"windows skipped: {reason}")
-        self.bus.publish(
-            WindowSkipped(
-                time=time.time(), step=number, reason=reason, samples=culprits(self, number, window)
-            )
-        )
-        if not self.work.latch:
-            return False
-        self._readings = Readings()
-        self.work.bad = None
-        self.decide({"non-finite": float(number)})
-        return True
 
-    def _latched(self, number: int) -> dict[str, float | None]:
-        """The device says that window `number` was not finite: nothing was changed since, so the run stands there."""
-        window = self.data.window(number)
-        done = self.progress
-        back = sum(each.samples for each in window), sum(each.tokens for each in window)
-        for step in range(number + 1, done.step):
-            later = self.data.window(step)
-            back = back[0] + sum(each.samples for each in later), back[1] + sum(each.tokens for each in later)
-        self.progress = self.run.progress = Progress(
-            number,
-            done.updates - (done.step - number),
-            done.samples - back[0],
-            done.tokens - back[1],
-            self.data.epoch(number),
-        )
+    def _latched(self, before: Progress) -> dict[str, float | None]:
+        """The device says that the window after `before` was not finite: nothing was changed since, so the run stands
+        there."""
+        self.progress = self.run.progress = before
         self.work.bad = None
-        self.run.count("engine", "windows skipped: non-finite")
-        self.bus.publish(
-            WindowSkipped(
-                time=time.time(), step=number, reason="non-finite", samples=culprits(self, number, window)
-            )
-        )
-        return {"loss": None, "norm": None, "non-finite": float(number)}
+        self._skipped(before.step, self.data.window(before.step), "non-finite", ran=True)
+        return {"loss": None, "norm": None, "non-finite": float(before.step)}
 
-    def _failure(self, decision: Decision, metrics: Mapping[str, float | None]) -> str:
-        step = metrics.get("non-finite")
-        if step is None:
+    def _reason(self, decision: Decision, metrics: Mapping[str, float | None]) -> str:
+        if "non-finite" not in metrics:
             return decision.reason
-        names = culprits(self, int(step), self.data.window(int(step)))
-        return f"{decision.reason}, on rank {self.run.rank}; samples: {', '.join(names)}"
+        return f"{decision.reason}, on rank {self.run.rank}; samples: {', '.join(self._suspects)}"
+
+    def _failure(self, code: str, message: str, owner: str | None) -> TrainingError:
+        """What ends the run. The weights are those of the last good step, and are not thrown away."""
+        problems = [Problem(code=code, message=message, owner=owner)]
+        try:
+            self.save()
+        except NlpkernelError as error:
+            problems += error.problems
+        return TrainingError(problems)
 
     def _roll_back(self, decision: Decision, metrics: Mapping[str, float | None], owner: str) -> None:
-        """Take up the newest version, and leave out the window that spoilt the weights."""
+        """Take up the newest version, and leave out the window that spoilt the weights: the one that is not finite,
+        or the last one."""
+        bad = metrics.get("non-finite")
+        window = self.progress.step - 1 if bad is None else int(bad)
+        avoid = self.memory.avoid | {window}
+        problem = ""
         if self.store is None or not self.store.list():
-            raise fail(
-                TrainingError,
-                "NK405",
-                f"{self._failure(decision, metrics)}; there is no version to roll back to",
-                owner=owner,
-                hint="let [checkpoint] save earlier",
-            )
-        avoid = {
-            *self.memory.avoid,
-            *([int(step)] if (step := metrics.get("non-finite")) is not None else []),
-        }
-        self._readings = Readings()
+            problem = "there is no version to roll back to"
+        elif window in self.memory.avoid:
+            problem = f"the window of step {window + 1} is left out already, so the same would come again"
+        if problem:
+            message = f"{self._reason(decision, metrics)}; {problem}"
+            raise fail(TrainingError, "NK405", message, owner=owner, hint="let [checkpoint] save earlier")
+        times = self.run.counts["engine", "roll-backs"] + 1
         self.load()
-        self.memory.avoid |= avoid
-        self.work.bad = None
-        self.run.count("engine", "roll-backs")
-
-    def _names(self, number: int, window: Sequence[Microbatch]) -> tuple[str, ...]:
-        names = [name for index in range(len(window)) for name in self.data.names(number, index)]
-        return tuple(names[:8]) + ((f"and {len(names) - 8} more",) if len(names) > 8 else ())
+        self.memory.avoid = avoid
+        self.run.counts["engine", "roll-backs"] = times

@@ -1,4 +1,7 @@
-"""SIGINT and SIGTERM: the first ends the run after its step, saved; the second ends the process at once."""
+"""SIGINT and SIGTERM: the first ends the run after its step, saved; the second ends the process at once.
+
+Before the first step there is nothing to save, and the first signal ends what goes on at once.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,11 @@ _CAUGHT = (signal.SIGINT, signal.SIGTERM)
 
 
 class Signals:
-    """While entered, remembers the first signal in `received`. Does nothing outside the main thread, where Python
-    allows no handler."""
+    """While entered, remembers the first signal in `received`, or raises while not `armed`. Does nothing outside the
+    main thread, where Python allows no handler."""
 
     def __init__(self) -> None:
+        self.armed = False
         self.received: int | None = None
         self._before: dict[int, Any] = {}
 
@@ -39,3 +43,5 @@ class Signals:
         if self.received is not None:
             os._exit(128 + number)
         self.received = number
+        if not self.armed:
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)

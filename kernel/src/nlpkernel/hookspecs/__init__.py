@@ -21,7 +21,7 @@ from nlpkernel.hookspecs import (
     task,
     tokenizer,
 )
-from nlpkernel.hookspecs._spec import KIND, HookKind, Point, hook
+from nlpkernel.hookspecs._spec import KIND, PATIENCE, HookKind, Point, hook
 
 #: The modules that hold hook specs.
 MODULES: tuple[ModuleType, ...] = (
@@ -57,4 +57,4 @@ POINTS: dict[str, Point] = {
 
 SLOTS: tuple[str, ...] = tuple(name for name, point in POINTS.items() if point.slot)
 
-__all__ = ["KIND", "MODULES", "POINTS", "SLOTS", "HookKind", "Point", "hook"]
+__all__ = ["KIND", "MODULES", "PATIENCE", "POINTS", "SLOTS", "HookKind", "Point", "hook"]

@@ -15,6 +15,9 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 #: and after three the observer is detached, unless the run is strict.
 HookKind = Literal["pick", "transform", "collect", "observe"]
 
+#: Failures after which an observer, of a hook or of events, is not called any more.
+PATIENCE = 3
+
 KIND = "nlpkernel_kind"
 _mark = pluggy.HookspecMarker("nlpkernel")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import attrs
 
@@ -63,13 +63,12 @@ class Work:
     latch: bool
     deferred: bool
     bad: Tensor | None = None
-    backward: Callable[[Tensor, Mapping[str, Tensor]], None] | None = None
-    gradients_local: Callable[[Sequence[tuple[str, Tensor]]], None] | None = None
-    gradients_global: Callable[[Sequence[tuple[str, Tensor]]], None] | None = None
+    backward: Callable[[Tensor, Mapping[str, Tensor]], object] | None = None
+    gradients_local: Callable[[Sequence[tuple[str, Tensor]]], object] | None = None
+    gradients_global: Callable[[Sequence[tuple[str, Tensor]]], object] | None = None
 
 
-@attrs.frozen(slots=True)
-class Update:
+class Update(NamedTuple):
     """What became of an update. `applied` is None while only the device knows; `norm` is the global norm before
     clipping, `bad` is 0 on the device where everything was finite and 1 where not (both without dimensions)."""
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: `gradients_ready`: "local" is this worker's share of a window, "global" that of all workers together.
 Stage = Literal["local", "global"]
 #: `weights_for`: what the weights are about to be used for.
-Use = Literal["evaluate", "save", "export"]
+Use = Literal["evaluate", "export"]
 
 
 @attrs.frozen(kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import attrs
 
@@ -68,15 +68,16 @@ class Model:
     finish_block: Callable[[nn.Module], nn.Module] | None = None
 
 
-@attrs.define(slots=True)
-class Outputs:
+class Outputs(NamedTuple):
     """What a model's forward gives. Either `logits` [rows, positions, vocabulary], or `hidden` [rows, positions, width]
-    with the `head` weight [vocabulary, width], so that the loss need not hold all logits at once."""
+    with the `head` weight [vocabulary, width], so that the loss need not hold all logits at once.
+
+    A named tuple, because wrappers of modules look for tensors in tuples and know no other class of ours.
+    """
 
     logits: Tensor | None = None
     hidden: Tensor | None = None
     head: Tensor | None = None
-    extras: Mapping[str, Any] = attrs.field(factory=dict)
 
 
 @hook("pick")

@@ -44,13 +44,15 @@ def create_optimizer(run: Run, groups: Sequence[ParameterGroup]) -> torch.optim.
 
 @hook("pick")
 def create_schedule(run: Run, updates: int | None) -> Schedule:  # type: ignore[empty-body]
-    """Make the schedule for a run of `updates` updates (None: nobody knows how many)."""
+    """Make the schedule for a run of `updates` updates (None: nobody knows how many). An optimizer that does not
+    implement it has a constant rate."""
 
 
 OPTIMIZER = Point(
     name="optimizer",
     slot=True,
-    must=("create_optimizer", "create_schedule"),
+    must=("create_optimizer",),
+    may=("create_schedule",),
     help="how gradients become updates, and the rate over the run",
 )
 SCHEDULE = Point(name="schedule", must=("create_schedule",), help="the rate over a run")

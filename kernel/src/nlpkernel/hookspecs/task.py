@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
-
-import attrs
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from nlpkernel.hookspecs._spec import Point, hook
 
@@ -23,8 +21,7 @@ Row = Mapping[str, Any]
 Counts = Mapping[str, "Tensor"]
 
 
-@attrs.frozen(slots=True)
-class Term:
+class Term(NamedTuple):
     """One term of the loss of a micro-batch.
 
     sum: the summed loss (0 dimensions, with gradient). The engine divides it by the total weight of the whole window,

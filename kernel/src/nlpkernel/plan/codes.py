@@ -64,7 +64,8 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     NO_YAML: (
         "YAML support is not installed",
-        "Plans in YAML need the package ruamel.yaml: pip install 'nlpkernel[yaml]'. TOML and JSON need nothing.",
+        "Plans in YAML need the package ruamel.yaml, which comes with pip install 'nlpkernel[yaml]'.\n"
+        "Plans in TOML and JSON need nothing beside the kernel.",
     ),
     REFUSED: (
         "a feature of YAML that plans do not use",
@@ -89,6 +90,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     DEPTH: (
         "a plan is nested too deeply",
-        "Tables and lists may stand in each other 100 levels deep. No component needs more than a handful.",
+        "Tables and lists may stand in each other 100 levels deep, and a dotted key counts a level for each part.\n"
+        "No component needs more than a handful; a file that a program wrote may hold itself by mistake.",
     ),
 }

@@ -68,7 +68,11 @@ def _fill(node: Node, environ: Mapping[str, str], problems: list[tuple[Node, Pro
         if match["fallback"] is not None:
             return value or match["fallback"]
         if value is None:
-            return fail(UNSET, f"the environment variable {name} is not set", f"set it, or write ${{{name}:-fallback}}")
+            return fail(
+                UNSET,
+                f"the environment variable {name} is not set",
+                f"set it, or write ${{{name}:-fallback}}",
+            )
         return value
 
     filled = _REFERENCE.sub(put, text)
@@ -77,7 +81,9 @@ def _fill(node: Node, environ: Mapping[str, str], problems: list[tuple[Node, Pro
     whole = _REFERENCE.fullmatch(text)
     if used and whole and whole["name"] is not None:
         value = typed(filled, node)
-        node.value, node.bare = value.value, value.bare
+        for _, each in value.walk():
+            each.reference = text
+        node.value, node.bare, node.given = value.value, value.bare, filled
     else:
         node.value = filled
     if used:

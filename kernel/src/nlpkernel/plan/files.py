@@ -17,7 +17,7 @@ _MARK = b"\xef\xbb\xbf"
 def read_file(path: Path, asked: Place | None = None) -> tuple[Node, list[Problem]]:
     """The root table of a plan file, with `origin` and `base` set on every node, and all that is wrong with it.
 
-    A file that cannot be read is a problem at `asked`, the place that names it, if there is one. The tree is empty then.
+    A file that cannot be read is a problem at `asked`, the place that names it, if there is one; the tree is empty.
     """
     file = str(path)
     empty = Node({}, Place(file))
@@ -95,7 +95,9 @@ def _beside(path: Path) -> str | None:
         return f"there is no folder {path.parent}"
     from difflib import get_close_matches
 
-    near = [name for name in names if Path(name).stem == path.stem] or get_close_matches(path.name, names, 1, 0.6)
+    near = [name for name in names if Path(name).stem == path.stem] or get_close_matches(
+        path.name, names, 1, 0.6
+    )
     if near:
         return f"did you mean {path.parent / near[0]}?"
     return f"plans beside it: {', '.join(names[:5])}" if names else None

@@ -7,6 +7,7 @@ that no float holds, halves of surrogate pairs. A key that is written twice is a
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from nlpkernel.errors import Place, Problem
@@ -59,7 +60,7 @@ class _Reader:
         self.pos = _BLANK.match(self.text, self.pos).end()  # type: ignore[union-attr]
         return self.text[self.pos : self.pos + 1]
 
-    def value(self, depth: int, keep: Any) -> None:
+    def value(self, depth: int, keep: Callable[[Node], object]) -> None:
         """Read a value and give its node to `keep`: containers at once, so that a later mistake does not lose them."""
         if depth > DEEPEST:
             raise too_deep(self.pos)
@@ -86,23 +87,28 @@ class _Reader:
             if char != '"':
                 hint = "a key stands in double quotes" if char == "'" or char.isalpha() else self.remark(char)
                 raise Slip(start, f"expected a key, found {self.source.found(start)}", hint)
-            key, place = self.string(), self.source.place(start)
+            key = self.string()
             if self.blank() != ":":
                 found = self.source.found(self.pos)
                 hint = "JSON writes ':' between key and value" if found == "'='" else None
                 raise Slip(self.pos, f"expected ':' after the key {shown(key)}, found {found}", hint)
             self.pos += 1
             self.blank()
-            self.value(depth + 1, lambda node, key=key, place=place: self.put(table, key, place, node, start))
+            self.value(depth + 1, self.under(table, key, start))
             char = self.separator("}", "object")
         self.pos += 1
 
-    def put(self, table: Node, key: str, place: Place, node: Node, start: int) -> None:
-        node.key_place = place
-        first: Node = table.value.setdefault(key, node)
-        if first is not node:
-            message = f"the key {shown(key)} is written twice; the first is at {first.key_place}"
-            self.source.note(start, message, "remove one of them", DUPLICATE)
+    def under(self, table: Node, key: str, start: int) -> Callable[[Node], None]:
+        """What puts a node under `key`, unless something is there already."""
+
+        def keep(node: Node) -> None:
+            node.key_place = self.source.place(start)
+            first: Node = table.value.setdefault(key, node)
+            if first is not node:
+                message = f"the key {shown(key)} is written twice; the first is at {first.key_place}"
+                self.source.note(start, message, "remove one of them", DUPLICATE)
+
+        return keep
 
     def items(self, array: Node, depth: int) -> None:
         self.pos += 1
@@ -145,7 +151,9 @@ class _Reader:
                 return "".join(parts)
             if char != "\\":
                 if char in ("", "\n", "\r"):
-                    raise Slip(start, "the text that begins here has no closing quote", 'expected " on the same line')
+                    raise Slip(
+                        start, "the text that begins here has no closing quote", 'expected " on the same line'
+                    )
                 raise Slip(pos, f"{shown(char)} may not stand in a text", f"write it as \\u{ord(char):04x}")
             part, pos = self.escape(pos)
             parts.append(part)
@@ -156,7 +164,9 @@ class _Reader:
             return _ESCAPES[char], pos + 2
         digits = _HEX.match(self.text, pos + 2)
         if char != "u" or digits is None:
-            raise Slip(pos, f"{shown(chr(92) + char)} is no escape", "a backslash in a text is written twice: \\\\")
+            raise Slip(
+                pos, f"{shown(chr(92) + char)} is no escape", "a backslash in a text is written twice: \\\\"
+            )
         number, end = int(digits[0], 16), digits.end()
         if 0xD800 <= number < 0xDC00 and self.text.startswith("\\u", end):
             low = _HEX.match(self.text, end + 2)

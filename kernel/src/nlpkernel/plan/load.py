@@ -163,11 +163,15 @@ def _from_python(value: Any, base: Path, depth: int, problems: list[Problem]) ->
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     elif isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str):
-                problems.append(Problem(code=KEY, message=f"a key must be text, not {key!r}", place=place))
+        problems += [
+            Problem(code=KEY, message=f"a key must be text, not {key!r}", place=place)
+            for key in value
+            if not isinstance(key, str)
+        ]
         value = {
-            key: _from_python(each, base, depth + 1, problems) for key, each in value.items() if isinstance(key, str)
+            key: _from_python(each, base, depth + 1, problems)
+            for key, each in value.items()
+            if isinstance(key, str)
         }
     elif isinstance(value, list | tuple):
         value = [_from_python(each, base, depth + 1, problems) for each in value]

@@ -23,6 +23,7 @@ class Node:
     origin: where it came from, as `check` prints it: "plan.toml:3:5", "--set", "default", "preset nano".
     base: the folder that relative paths in this value start from.
     reference: the text with its `${NAME}` still in it, if the value was filled from the environment.
+    given: the text that a value from the environment was made of; it is text where the setting is text.
     bare: a word from `--set` without quotes; it is text where the setting is text.
     """
 
@@ -32,6 +33,7 @@ class Node:
     origin: str = ""
     base: Path | None = None
     reference: str | None = None
+    given: str | None = None
     bare: bool = False
 
     @property

@@ -28,7 +28,9 @@ _FORM = "write key.path=value, monitor[0].use=... or monitor[+].use=..."
 _Step = str | int | None
 
 
-def apply_overrides(root: Node, overrides: Sequence[str], base: Path, environ: Mapping[str, str]) -> list[Problem]:
+def apply_overrides(
+    root: Node, overrides: Sequence[str], base: Path, environ: Mapping[str, str]
+) -> list[Problem]:
     """Set values below `root`, in place; `base` is where relative paths in them start from.
 
     Returns what is wrong with the overrides. One that cannot be applied changes nothing.
@@ -144,7 +146,9 @@ def _read_path(text: str) -> tuple[list[_Step], int]:
                 raise _Wrong(slip.message, slip.hint) from None
             path.append(key)
         else:
-            raise _Wrong(f"expected a key, found {text[pos : pos + 1]!r}" if text[pos:] else "a key is missing", _FORM)
+            raise _Wrong(
+                f"expected a key, found {text[pos : pos + 1]!r}" if text[pos:] else "a key is missing", _FORM
+            )
         while index := _INDEX.match(text, pos):
             path.append(int(index[1]) if index[1] else None)
             pos = index.end()
@@ -161,7 +165,11 @@ def _read_path(text: str) -> tuple[list[_Step], int]:
 
 
 def _blocked(path: list[_Step], node: Node, wanted: str) -> _Wrong:
-    kind = "a table" if node.is_table else "a list" if isinstance(node.value, list) else f"the value {node.value!r}"
+    # What came from the environment may be a secret.
+    value = node.value if node.reference is None else node.reference
+    kind = (
+        "a table" if node.is_table else "a list" if isinstance(node.value, list) else f"the value {value!r}"
+    )
     hint = "its entries are [0], [1], ..., and [+] appends one" if isinstance(node.value, list) else None
     return _Wrong(f"{_dotted(path)} is {kind} and not {wanted}", hint)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,34 @@ from nlpkernel import __version__
 from nlpkernel.builtin.policies import NonFinite
 from nlpkernel.errors import Place, PlanError, PluginError, Problem
 from nlpkernel.hookspecs import POINTS, SLOTS
+from nlpkernel.plan.codes import (
+    CYCLE,
+    DEPTH,
+    EXTENDS,
+    FORMAT,
+    NO_YAML,
+    NOT_UTF8,
+    REFUSED,
+    SYNTAX,
+    UNREADABLE,
+)
+from nlpkernel.plan.environment import escape_references
 from nlpkernel.plan.load import load_file, load_mapping
 from nlpkernel.plan.nodes import Node
+from nlpkernel.plan.scalars import seen
 from nlpkernel.plan.structure import FAILED, Placed, Structuring
 from nlpkernel.plan.train import Train
 from nlpkernel.plan.writer import write_toml
 from nlpkernel.plugins.catalog import Catalog, Found
+from nlpkernel.plugins.hooks import conflicts
 from nlpkernel.plugins.suggest import hint
+from nlpkernel.runs import LATEST
 
 #: Sections that may be left out, and the kernel's own component that stands there then.
 _LEFT_OUT = {"communicator": "single", "precision": "plain"}
 _OPTIONAL = {"checkpoint", "monitor", *_LEFT_OUT}
+#: Problems after which some of the plan is not known.
+_PARTLY_READ = {SYNTAX, UNREADABLE, NOT_UTF8, FORMAT, CYCLE, NO_YAML, REFUSED, EXTENDS, DEPTH}
 
 
 @attrs.define
@@ -48,13 +66,21 @@ class Plan:
     that it came from, or None.
     """
 
-    def __init__(self, root: Node, *, path: Path | None, catalog: Catalog | None = None) -> None:
+    def __init__(
+        self,
+        root: Node,
+        *,
+        path: Path | None,
+        catalog: Catalog | None = None,
+        problems: Sequence[Problem] = (),
+    ) -> None:
         self.root = root
         self.path = path
         self.catalog = catalog or Catalog()
-        problems, self.filled, composition = self._structure()
-        if problems:
-            raise _error(problems)
+        # What could be read is checked whatever else is wrong, so that the user sees everything in one go.
+        found, self.filled, composition = self._structure()
+        if problems or found:
+            raise _error([*problems, *_beside(problems, found)])
         assert composition is not None
         self.name = str(self.filled.value["name"].value)
         self.train = composition.train
@@ -64,7 +90,7 @@ class Plan:
     def load(cls, path: str | Path, overrides: Sequence[str] = (), *, catalog: Catalog | None = None) -> Plan:
         """Read a plan from a file. Raise PlanError with every mistake, or PluginError where only plugins are wrong."""
         root, problems = load_file(Path(path), overrides=overrides)
-        return cls._checked(root, problems, Path(path), catalog)
+        return cls(root, path=Path(path), catalog=catalog, problems=problems)
 
     @classmethod
     def of(
@@ -77,24 +103,7 @@ class Plan:
     ) -> Plan:
         """Make a plan from plain values; relative paths start from `base`."""
         root, problems = load_mapping(value, base=Path(base), overrides=overrides)
-        return cls._checked(root, problems, None, catalog)
-
-    @classmethod
-    def _checked(
-        cls, root: Node, problems: list[Problem], path: Path | None, catalog: Catalog | None
-    ) -> Plan:
-        if not problems:
-            return cls(root, path=path, catalog=catalog)
-        # What could be read is checked too, so that the user sees everything in one go.
-        plan = cls.__new__(cls)
-        plan.root, plan.path, plan.catalog = root, path, catalog or Catalog()
-        unread = any(problem.code in ("NK003", "NK004", "NK005", "NK006", "NK009") for problem in problems)
-        more = [] if unread else plan._structure()[0]
-        syntax = any(problem.code == "NK001" for problem in problems)
-        # A line that could not be read may hold what seems to be missing.
-        raise _error(
-            problems + [each for each in more if not (syntax and each.code in ("NK102", "NK109", "NK112"))]
-        )
+        return cls(root, path=None, catalog=catalog, problems=problems)
 
     def compose(self) -> Composition:
         """Fresh components: each run gets its own, so that two runs of one plan share nothing."""
@@ -110,7 +119,11 @@ class Plan:
 
         What came from the environment is written as its reference, so no secret is in it.
         """
-        comments = {path: node.origin for path, node in self.filled.walk() if not node.is_table}
+        comments = {
+            path: node.origin
+            for path, node in self.filled.walk()
+            if not node.is_table and not path.endswith("]")
+        }
         return write_toml(written(self.filled), comments.get if origins else lambda path: None)
 
     def _structure(self) -> tuple[list[Problem], Node, Composition | None]:
@@ -119,13 +132,8 @@ class Plan:
         known = ("name", "train", *SLOTS)
         for key, node in table.items():
             if key not in known:
-                work.say(
-                    "NK101",
-                    f"a plan has no section {key!r}",
-                    node.key_place or node.place,
-                    None,
-                    hint(key, known),
-                )
+                place, tip = node.key_place or node.place, hint(key, ("extends", *known))
+                work.say("NK101", f"a plan has no section {key!r}", place, None, tip)
         filled: dict[str, Node] = {"name": self._named(work, table.get("name"))}
         empty = Node({}, self.root.place, origin="default", base=self.root.base)
         train, filled["train"] = work.settings(Train, table.get("train", empty), "train", "nlpkernel")
@@ -134,6 +142,9 @@ class Plan:
         if train is not FAILED:
             self._length(work, train, table.get("train"))
         root = attrs.evolve(self.root, value=filled)
+        work.problems += conflicts(
+            (each.component, f"{each.address} ({each.found.owner})") for each in work.placed
+        )
         if work.problems or train is FAILED:
             return work.problems, root, None
         return [], root, Composition(train, [*work.placed, _on_nan(train)])
@@ -159,26 +170,31 @@ class Plan:
 
     def _named(self, work: Structuring, node: Node | None) -> Node:
         if node is None:
-            name = self.path.stem if self.path is not None else "run"
-            return Node(name, self.root.place, origin="default")
+            # A file's name is text whatever the locale makes of it.
+            name = os.fsencode(self.path.stem).decode("utf-8", "replace") if self.path is not None else "run"
+            node = Node(name, _whole(self.root), origin="default")
         name = node.value
-        if not isinstance(name, str) or not name or name in (".", "..") or any(c in name for c in "/\\\0"):
-            work.say("NK103", f"name must be text that can name a folder, not {name!r}", node.place, None)
-        elif name == "latest":
-            work.say("NK105", "name cannot be 'latest', which is the newest run", node.place, None)
+        if not isinstance(name, str) or not _is_folder_name(name):
+            wrong = "name must be text that can name a folder, of at most 200 bytes"
+            work.say("NK103", f"{wrong}, not {seen(node)}", node.place, None)
+        elif name == LATEST:
+            work.say("NK105", f"name cannot be {LATEST!r}, which is the newest run", node.place, None)
         return node
 
-    @staticmethod
-    def _length(work: Structuring, train: Train, node: Node | None) -> None:
+    def _length(self, work: Structuring, train: Train, node: Node | None) -> None:
         if train.steps is None and train.epochs is None and train.tokens is None:
-            place = (node.key_place or node.place) if node else None
-            work.say(
-                "NK102",
-                "train: the length of the run is missing",
-                place,
-                "nlpkernel",
-                "write one of steps, epochs, tokens",
-            )
+            place = (node.key_place or node.place) if node else _whole(self.root)
+            message = "train: the length of the run is missing"
+            work.say("NK102", message, place, "nlpkernel", "write one of steps, epochs, tokens")
+
+
+def _is_folder_name(name: str) -> bool:
+    return (
+        name.isprintable()
+        and name.strip(" .") != ""
+        and not any(c in name for c in "/\\")
+        and len(name.encode()) <= 200
+    )
 
 
 def _on_nan(train: Train) -> Placed:
@@ -193,6 +209,8 @@ def written(node: Node) -> Any:
     """Plain values as they may be written down: references instead of what they stand for, nothing for null."""
     if node.reference is not None:
         return node.reference
+    if isinstance(node.value, str):
+        return escape_references(node.value)
     if isinstance(node.value, dict):
         return {key: written(each) for key, each in node.value.items() if each.value is not None}
     if isinstance(node.value, list):
@@ -204,6 +222,15 @@ def _whole(node: Node) -> Place:
     return Place(node.place.file)
 
 
+def _beside(problems: Sequence[Problem], found: Sequence[Problem]) -> list[Problem]:
+    """What to say of the checked part of a plan beside the problems with reading it: what was not read may hold what
+    seems to be missing, and a place is complained of once."""
+    partly = any(problem.code in _PARTLY_READ for problem in problems)
+    said = {problem.place for problem in problems if problem.place and problem.place.line}
+    missing = ("NK102", "NK109", "NK112") if partly else ()
+    return [each for each in found if each.code not in missing and each.place not in said]
+
+
 def _error(problems: Sequence[Problem]) -> PlanError | PluginError:
     unique = list(dict.fromkeys(problems))
     unique.sort(
@@ -211,5 +238,5 @@ def _error(problems: Sequence[Problem]) -> PlanError | PluginError:
             (problem.place.file, problem.place.line, problem.place.column) if problem.place else ("", 0, 0)
         )
     )
-    plugins_only = all("NK050" <= problem.code <= "NK069" for problem in unique)
+    plugins_only = all(problem.code.startswith(("NK05", "NK06")) for problem in unique)
     return (PluginError if plugins_only else PlanError)(unique)

@@ -21,9 +21,11 @@ _COMMENT = re.compile(r"#[^\x00-\x08\x0a-\x1f\x7f]*")
 # How far an unquoted text goes on a line, and inside brackets.
 _LINE_WORD = re.compile(r"[^#\n]*")
 _ITEM_WORD = re.compile(r"[^#\n,\]}]*")
-# Lines at which reading goes on after a mistake in something that may have several lines. No line of a correct array
-# looks like the first.
-_HEADER_LINE = re.compile(r"[ \t]*\[\[?[ \t]*(?!(?:true|false|inf|nan)\b)[A-Za-z_][\w .\"'-]*\]\]?[ \t]*(?:#.*)?$", re.M)
+# Lines at which reading goes on after a mistake in something that may have several lines. No entry of an array looks
+# like them.
+_HEADER_LINE = re.compile(
+    r"[ \t]*\[\[?[ \t]*(?!(?:true|false|inf|nan)\b)[A-Za-z_][\w .\"'-]*\]\]?[ \t]*(?:#.*)?$", re.MULTILINE
+)
 _KEY_LINE = re.compile(r"[ \t]*(?:[A-Za-z0-9_-]+|\"[^\"\n]*\"|'[^'\n]*')(?:[ \t]*\.[ \t]*[\w\"'-]+)*[ \t]*=")
 
 _QUOTE_KEY = "a key of other characters than A-Z a-z 0-9 _ - stands in quotes"
@@ -72,6 +74,7 @@ class _Reader:
             self.brackets, self.crossed = 0, -1
             try:
                 self.statement()
+                start = self.source.line_start(self.pos)
                 self.line_end()
             except Slip as slip:
                 self.source.slipped(slip)
@@ -137,8 +140,13 @@ class _Reader:
         line = self.source.line_start(offset)
         if line > start and self.begins(line) and not self.text[line:offset].strip(" \t"):
             return line
-        several = self.brackets > 0 or line > start or self.text.startswith(('"""', "'''"), offset)
-        line = self.source.next_line(offset)
+        end = self.source.next_line(offset)
+        if self.brackets:
+            text = self.text[start:end]
+            several = sum(map(text.count, "[{")) > sum(map(text.count, "]}"))
+        else:
+            several = line > start or self.text.startswith(('"""', "'''"), offset)
+        line = end
         while several and line < len(self.text) and not self.begins(line):
             line = self.source.next_line(line)
         return line
@@ -249,7 +257,7 @@ class _Reader:
         self.brackets += 1
         self.pos += 1
         while self.lines() != "]":
-            if self.pos >= len(self.text) or self.at_header():
+            if self.pos >= len(self.text) or self.at_statement():
                 raise self.unclosed(start, "array", "]")
             items.append(self.value(depth + 1, _ITEM_WORD))
             char = self.lines()
@@ -261,10 +269,10 @@ class _Reader:
         self.brackets -= 1
         return Node(items, self.source.place(start))
 
-    def at_header(self) -> bool:
-        """Whether a line begins here that can only be a header: an array before it was not closed."""
+    def at_statement(self) -> bool:
+        """Whether a line begins here that no array holds: the array before it was not closed."""
         line = self.source.line_start(self.pos)
-        return not self.text[line : self.pos].strip(" \t") and bool(_HEADER_LINE.match(self.text, line))
+        return not self.text[line : self.pos].strip(" \t") and self.begins(line)
 
     def inline_table(self, depth: int) -> Node:
         start = self.pos
@@ -302,7 +310,9 @@ class _Reader:
                     hint = "an inline table ends without a comma"
                     self.source.note(self.pos, "expected a key after ',', found '}'", hint)
             elif char != "}":
+                # It was meant to end here, so that the next line is one of its own.
                 self.pos = end
+                self.brackets -= 1
                 raise self.unclosed(start, "inline table", "}")
 
     def one_line(self) -> str:

@@ -17,7 +17,9 @@ _HEX = {"u": re.compile(r"[0-9A-Fa-f]{4}"), "U": re.compile(r"[0-9A-Fa-f]{8}")}
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "\\": "\\"}
 
 _TOKEN = re.compile(r"[A-Za-z0-9_+\-.:]+")
-_DECIMAL = re.compile(r"[+-]?(?:0|[1-9](?:_?[0-9])*)(?P<float>(?:\.[0-9](?:_?[0-9])*)?(?:[eE][+-]?[0-9](?:_?[0-9])*)?)")
+_DECIMAL = re.compile(
+    r"[+-]?(?:0|[1-9](?:_?[0-9])*)(?P<float>(?:\.[0-9](?:_?[0-9])*)?(?:[eE][+-]?[0-9](?:_?[0-9])*)?)"
+)
 _RADIX = re.compile(r"0(?:x[0-9A-Fa-f](?:_?[0-9A-Fa-f])*|o[0-7](?:_?[0-7])*|b[01](?:_?[01])*)")
 _DATE = r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
 _TIME = r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
@@ -97,7 +99,9 @@ def _broken(text: str, start: int, pos: int, close: str) -> Slip:
         hint = f"write it as \\u{ord(text[pos]):04X}" + (" between double quotes" if close[0] == "'" else "")
         return Slip(pos, f"{shown(text[pos])} may not stand in a text", hint)
     if len(close) == 3:
-        return Slip(start, "the text that begins here is not closed", f"expected {close} before the end of the file")
+        return Slip(
+            start, "the text that begins here is not closed", f"expected {close} before the end of the file"
+        )
     return Slip(
         start,
         "the text that begins here has no closing quote",
@@ -169,7 +173,8 @@ def _read_moment(text: str, start: int, word: str, end: int) -> tuple[Any, int] 
     zone: dt.tzinfo | None = None
     try:
         if match := re.fullmatch(_TIME, word):
-            return dt.time(*map(int, match.group(1, 2, 3)), _micros(match[4])), end
+            hour, minute, second = map(int, match.group(1, 2, 3))
+            return dt.time(hour, minute, second, _micros(match[4])), end
         if match := re.fullmatch(_DATE, word):
             return dt.date(*map(int, match.groups())), end
         if match := re.fullmatch(f"{_DATE}[Tt ]{_TIME}{_ZONE}", word):
@@ -178,8 +183,8 @@ def _read_moment(text: str, start: int, word: str, end: int) -> tuple[Any, int] 
                 zone = dt.timezone(-shift if match[8][0] == "-" else shift)
             elif match[8]:
                 zone = dt.UTC
-            parts = map(int, match.group(1, 2, 3, 4, 5, 6))
-            return dt.datetime(*parts, _micros(match[7]), tzinfo=zone), end  # type: ignore[misc,arg-type]
+            year, month, day, hour, minute, second = map(int, match.group(1, 2, 3, 4, 5, 6))
+            return dt.datetime(year, month, day, hour, minute, second, _micros(match[7]), zone), end
     except ValueError as error:
         raise Slip(start, f"{shown(word)} is no date or time: {error}") from None
     return None

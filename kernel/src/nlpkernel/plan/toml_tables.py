@@ -127,7 +127,7 @@ class Tables:
             table = node
         name, offset = keys[-1]
         value.key_place = self._source.place(offset)
-        first: Node | None = table.value.setdefault(name, value)
+        first: Node = table.value.setdefault(name, value)
         if first is not value and not self._of_first(first):
             self._source.note(
                 offset,
@@ -137,7 +137,13 @@ class Tables:
             )
 
     def _make(
-        self, table: Node, name: str, offset: int, start: int, value: dict[str, Node] | list[Node], kind: _Kind
+        self,
+        table: Node,
+        name: str,
+        offset: int,
+        start: int,
+        value: dict[str, Node] | list[Node],
+        kind: _Kind,
     ) -> Node:
         node = Node(value, self._source.place(start), self._source.place(offset))
         table.value[name] = node

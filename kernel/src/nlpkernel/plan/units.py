@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Literal
 
 Unit = Literal["bytes", "seconds", "count"]
@@ -20,7 +21,17 @@ _EXAMPLES = {
     "count": 'a count is written like "10k", "300M", "1.5B" (10^9) or "2T" (10^12)',
 }
 #: What people write instead.
-_WORDS = {"sec": "s", "second": "s", "min": "m", "minute": "m", "hr": "h", "hour": "h", "day": "d", "g": "B", "bn": "B"}
+_WORDS = {
+    "sec": "s",
+    "second": "s",
+    "min": "m",
+    "minute": "m",
+    "hr": "h",
+    "hour": "h",
+    "day": "d",
+    "g": "B",
+    "bn": "B",
+}
 _PART = re.compile(r"([0-9]+)(?:\.([0-9]+))? ?([A-Za-z]+)")
 #: Longer texts are no sizes, and integers of any length cost time.
 _LONGEST = 400
@@ -35,25 +46,30 @@ def parse_unit(text: str, unit: Unit) -> int | float:
     parts = [match.groups() for match in _PART.finditer(text)] if len(text) <= _LONGEST else []
     if not parts or not re.fullmatch(rf"(?:{_PART.pattern} ?)+", text) or text.endswith(" "):
         if re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", text):
-            raise ValueError(f"{_quoted(text)} has no unit: {_EXAMPLES[unit]}; a plain number stands without quotes")
+            raise ValueError(
+                f"{_quoted(text)} has no unit: {_EXAMPLES[unit]}; a plain number stands without quotes"
+            )
         raise ValueError(f"{_quoted(text)} cannot be read: {_EXAMPLES[unit]}")
+    factors = [_factor(text, name, unit) for _, _, name in parts]
     if unit != "seconds" and len(parts) > 1:
         raise ValueError(f"{_quoted(text)} is more than one number: {_EXAMPLES[unit]}")
-    factors = [_factor(text, name, unit) for _, _, name in parts]
-    if any(later >= earlier for earlier, later in zip(factors, factors[1:], strict=False)):
-        raise ValueError(f"{_quoted(text)} is not in order: the largest unit comes first, and each stands once")
+    if any(later >= earlier for earlier, later in pairwise(factors)):
+        raise ValueError(
+            f"{_quoted(text)} is not in order: the largest unit comes first, and each stands once"
+        )
     # In whole numbers, so that nothing is rounded before the end.
     places = max(len(fraction or "") for _, fraction, _ in parts)
     total = sum(
         int(whole + (fraction or "").ljust(places, "0")) * factor
         for (whole, fraction, _), factor in zip(parts, factors, strict=True)
     )
+    scale: int = 10**places
     if unit == "seconds":
         try:
-            return total / (1000 * 10**places)
+            return total / (1000 * scale)
         except OverflowError:
             raise ValueError(f"{_quoted(text)} is too long for a duration") from None
-    value, rest = divmod(total, 10**places)
+    value, rest = divmod(total, scale)
     if rest:
         noun = "bytes" if unit == "bytes" else "things"
         raise ValueError(f"{_quoted(text)} is no whole number of {noun}")
@@ -62,43 +78,38 @@ def parse_unit(text: str, unit: Unit) -> int | float:
 
 def _factor(text: str, name: str, unit: Unit) -> int:
     factors = _FACTORS[unit]
-    # K for 10^3 is as common as k; no other letter has two cases.
-    known = {**factors, "KB": 1000} if unit == "bytes" else {**factors, "K": 1000} if unit == "count" else factors
-    if name in known:
-        return known[name]
+    if name in factors:
+        return factors[name]
+    # A capital K for 10^3 is as common as a small one; no other letter has two cases.
+    if name == {"bytes": "KB", "count": "K"}.get(unit):
+        return 1000
     lower = name.lower()
     near = [each for each in factors if each.lower() in (lower, lower + "b")]
-    near += [_WORDS[word] for word in (lower.rstrip("s"),) if _WORDS.get(word) in factors]
-    tip = f"did you mean {near[0]}? " if near else ""
+    meant = near[0] if near else _WORDS.get(lower.rstrip("s"))
+    tip = f"did you mean {meant}? " if meant in factors else ""
     raise ValueError(f"{_quoted(text)} has the unknown unit {name}: {tip}{_EXAMPLES[unit]}")
 
 
 def format_unit(value: int | float, unit: Unit) -> str:
     """The shortest text for `value` that `parse_unit` reads as exactly the same: "1.5 GB", "5 m", "300 M".
 
-    A count that no unit makes shorter is a plain number. What has no such text (negative, not finite) is written as the
-    number that it is.
+    A count that no unit makes shorter is a plain number. What has no such text (negative, not finite, a part of a byte)
+    is written as the number that it is.
     """
-    plain = f"{value} {'bytes' if unit == 'bytes' else 's'}" if unit != "count" else str(value)
-    if not 0 <= value < float("inf") or (unit != "seconds" and value != int(value)):
-        return plain
-    texts = [] if unit != "count" else [str(int(value))]
+    smallest = {"bytes": "B", "seconds": "s", "count": ""}[unit]
+    if not 0 < value < float("inf") or (unit != "seconds" and value != int(value)):
+        return f"{str(value).removesuffix('.0')} {smallest}".rstrip()
+    texts = [str(int(value))] if unit == "count" else []
     for name, factor in _FACTORS[unit].items():
-        number = _divided(value, factor, unit)
-        if number is not None:
+        number = _seconds_over(value, name, factor) if unit == "seconds" else _over(int(value), factor)
+        if number is not None and (number[0] != "0" or name == "ms"):
             texts.append(f"{number} {name}")
-    return min(texts, key=len, default=plain)
+    return min(texts, key=len)
 
 
-def _divided(value: int | float, factor: int, unit: Unit) -> str | None:
-    """`value` over the factor of a unit in decimal digits, if they are few enough to be exact."""
-    if unit == "seconds":
-        number = _positional(value * 1000 / factor)
-        name = next(name for name, each in _MILLISECONDS.items() if each == factor)
-        fits = len(number) <= _LONGEST - 4 and parse_unit(f"{number}{name}", unit) == value
-        return number if fits else None
-    whole, rest = divmod(int(value), factor)
-    # A power of two over 10^k may need as many digits as it has bits; longer texts than the number itself never win.
+def _over(value: int, factor: int) -> str | None:
+    """`value` over `factor` in decimal digits; None where there are many."""
+    whole, rest = divmod(value, factor)
     digits = ""
     while rest and len(digits) < 20:
         digit, rest = divmod(rest * 10, factor)
@@ -106,18 +117,24 @@ def _divided(value: int | float, factor: int, unit: Unit) -> str | None:
     return None if rest else f"{whole}.{digits}" if digits else str(whole)
 
 
-def _positional(value: float) -> str:
-    """The shortest digits that read back as `value`, without an exponent."""
+def _seconds_over(value: float, name: str, factor: int) -> str | None:
+    """`value` seconds in another unit of time in decimal digits; None where they do not read back as `value`."""
+    if name in ("s", "ms"):
+        number = _positional(value, 3 if name == "ms" else 0)
+    else:
+        number = _positional(value * 1000 / factor)
+    fits = len(number) <= _LONGEST - 4 and parse_unit(f"{number}{name}", "seconds") == value
+    return number if fits else None
+
+
+def _positional(value: float, shift: int = 0) -> str:
+    """The shortest digits that read back as `value`, times 10^shift, without an exponent."""
     mantissa, _, exponent = repr(float(value)).partition("e")
     whole, _, fraction = mantissa.partition(".")
-    shift = int(exponent or 0)
-    if shift >= 0:
-        fraction = fraction.ljust(shift, "0")
-        whole, fraction = whole + fraction[:shift], fraction[shift:]
-    else:
-        whole, fraction = "0", "0" * (-shift - len(whole)) + whole + fraction
-    fraction = fraction.rstrip("0")
-    whole = whole.lstrip("0") or "0"
+    point = len(whole) + int(exponent or 0) + shift
+    digits = (whole + fraction).rjust(len(whole + fraction) + max(0, -point), "0").ljust(point, "0")
+    point = max(point, 0)
+    whole, fraction = digits[:point].lstrip("0") or "0", digits[point:].rstrip("0")
     return f"{whole}.{fraction}" if fraction else whole
 
 

@@ -14,8 +14,12 @@ _ALIGNED = 48
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 # What has to be escaped, and beside it what an editor does not show: C1 controls, separators, marks of direction.
-_HIDDEN = re.compile("[\\\\\"\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
-_HIDDEN_LONG = re.compile("[\\\\\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
+_HIDDEN = re.compile(
+    '[\\\\"\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]'
+)
+_HIDDEN_LONG = re.compile(
+    "[\\\\\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
+)
 _SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 
 Comments = Callable[[str], str | None]
@@ -30,7 +34,7 @@ def write_toml(value: Mapping[str, Any], comments: Comments = _none) -> str:
 
     The values of a table come first, then its tables. A table of a table stands on one line where it is short and has
     no comments inside; lists of tables are written with [[headers]]. `comments` is asked with the path of each key
-    ("model.preset", "monitor[0].use"), each entry of an array, and each header; its answer stands behind it.
+    ("model.preset", "monitor[0].use") and each header ("model", "monitor[0]"); its answer stands behind it.
     Raises TypeError, which names the path, for what TOML cannot express: None, keys that are not text, other types.
     """
     writer = _Writer(comments)
@@ -49,7 +53,7 @@ class _Writer:
         """The lines of a table whose header, if it needs one, stands already."""
         later: list[tuple[str, str, Any]] = []
         for key, value in table.items():
-            name, below = _key(key, path), f"{path}.{key}" if path else key
+            name, below = _key(key, path), _below(path, key)
             if self.has_header(value, name, below, top=not header):
                 later.append((f"{header}.{name}" if header else name, below, value))
             else:
@@ -57,10 +61,7 @@ class _Writer:
         self.flush()
         for name, below, value in later:
             if isinstance(value, Mapping):
-                # A table that holds nothing but tables exists by their headers.
-                empty = all(isinstance(each, Mapping) and self.has_header(each, key, f"{below}.{key}", top=False)
-                            for key, each in value.items())
-                if not (value and empty) or self.comment(below):
+                if self.comment(below) or not self.only_headers(value, below):
                     self.open(f"[{name}]", below)
                 self.table(value, name, below)
                 continue
@@ -74,15 +75,20 @@ class _Writer:
             return top or self.commented(value, path) or len(f"{name} = {_inline(value, path)}") > _INLINE
         return _is_list(value) and bool(value) and all(isinstance(item, Mapping) for item in value)
 
+    def only_headers(self, table: Mapping[str, Any], path: str) -> bool:
+        """Whether a table is there already by the headers of what it holds."""
+        return bool(table) and all(
+            self.has_header(value, _key(key, path), _below(path, key), top=False)
+            for key, value in table.items()
+        )
+
     def commented(self, table: Mapping[str, Any], path: str) -> bool:
         """Whether anything inside has a comment, or is a list of tables."""
         for key, value in table.items():
-            below = f"{path}.{key}"
+            below = _below(path, key)
             if self.comment(below) or (isinstance(value, Mapping) and self.commented(value, below)):
                 return True
-            if _is_list(value) and any(
-                isinstance(item, Mapping) or self.comment(f"{below}[{index}]") for index, item in enumerate(value)
-            ):
+            if _is_list(value) and any(isinstance(item, Mapping) for item in value):
                 return True
         return False
 
@@ -97,26 +103,34 @@ class _Writer:
         self.flush()
 
     def pair(self, name: str, value: Any, path: str) -> None:
-        if not _is_list(value):
-            self.block.append((f"{name} = {_inline(value, path)}", self.comment(path)))
+        comment = self.comment(path)
+        if isinstance(value, str) and "\n" in value:
+            self.block.append((f"{name} = {_long(value, path)}", comment))
             return
-        items = [_inline(item, f"{path}[{index}]") for index, item in enumerate(value)]
-        remarks = [self.comment(f"{path}[{index}]") for index in range(len(items))]
-        line = f"{name} = [{', '.join(items)}]"
-        if len(line) <= _WIDE and not any(remarks):
-            self.block.append((line, self.comment(path)))
+        line = f"{name} = {_inline(value, path)}"
+        if not _is_list(value) or len(line) <= _WIDE:
+            self.block.append((line, comment))
             return
-        self.block.append((f"{name} = [", self.comment(path)))
-        self.block += [(f"    {item},", remark) for item, remark in zip(items, remarks, strict=True)]
+        self.block.append((f"{name} = [", comment))
+        self.block += [(f"    {_inline(item, f'{path}[{index}]')},", "") for index, item in enumerate(value)]
         self.block.append(("]", ""))
 
     def flush(self) -> None:
         """Write the lines of the present table, their comments under each other."""
-        widths = [len(line) for line, comment in self.block if comment and "\n" not in line and len(line) <= _ALIGNED]
+        widths = [
+            len(line)
+            for line, comment in self.block
+            if comment and "\n" not in line and len(line) <= _ALIGNED
+        ]
         column = max(widths, default=0)
         for line, comment in self.block:
             self.lines.append(f"{line.ljust(column)}  # {comment}" if comment else line)
         self.block = []
+
+
+def _below(path: str, key: str) -> str:
+    """The path of a key, as `Node.walk` gives it."""
+    return f"{path}.{key}" if path else key
 
 
 def _is_list(value: Any) -> bool:
@@ -132,16 +146,12 @@ def _key(key: Any, path: str) -> str:
 def _inline(value: Any, path: str) -> str:
     """A value on one line."""
     if isinstance(value, Mapping):
-        pairs = [f"{_key(key, path)} = {_inline(each, f'{path}.{key}')}" for key, each in value.items()]
+        pairs = [f"{_key(key, path)} = {_inline(each, _below(path, key))}" for key, each in value.items()]
         return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
     if _is_list(value):
         return f"[{', '.join(_inline(item, f'{path}[{index}]') for index, item in enumerate(value))}]"
-    return _quoted(value, path) if isinstance(value, str) else _scalar(value, path)
-
-
-def _scalar(value: Any, path: str) -> str:
     if isinstance(value, str):
-        return _long(value, path) if "\n" in value else _quoted(value, path)
+        return _quoted(value, path)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):

@@ -1,13 +1,13 @@
 """YAML 1.2 with the place of every key and value.
 
-ruamel.yaml parses; what a scalar means is decided here by the core schema alone, so that `no`, `off` and `12:30` are text
-and `1e-4` is a number. Its package is imported when a YAML plan is read, and not before.
+ruamel.yaml parses; what a scalar means is decided here by the core schema alone, so that `no`, `off` and `12:30` are
+text and `1e-4` is a number. The package is imported when a YAML plan is read, and not before.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from nlpkernel.errors import Place, Problem
@@ -97,7 +97,7 @@ class _Reader:
     def hold(self, node: Node) -> None:
         self.root = node
 
-    def node(self, kind: str, event: Any, depth: int, keep: Any) -> None:
+    def node(self, kind: str, event: Any, depth: int, keep: Callable[[Node], object]) -> None:
         """Read what begins with `event` and give its node to `keep`: containers at once, so that a later mistake does
         not lose them."""
         offset = event.start_mark.index
@@ -145,11 +145,13 @@ class _Reader:
                 self.source.note(offset, f"a key must be text, not {what}", "put it in quotes", KEY)
                 keep = _drop
             elif key == "<<" and kind == "Scalar" and event.style is None and event.tag is None:
-                self.source.note(offset, "YAML 1.2 has no merge keys (<<)", "share settings with extends", REFUSED)
+                self.source.note(
+                    offset, "YAML 1.2 has no merge keys (<<)", "share settings with extends", REFUSED
+                )
                 keep = _drop
             self.node(*self.next(), depth + 1, keep)
 
-    def under(self, table: Node, key: Any, offset: int) -> Any:
+    def under(self, table: Node, key: Any, offset: int) -> Callable[[Node], None]:
         """What puts a node under `key`, unless something is there already."""
 
         def keep(node: Node) -> None:

@@ -64,9 +64,9 @@ CODES: dict[str, tuple[str, str]] = {
         "with `--point POINT` or as `distribution:name`.",
     ),
     "NK040": (
-        "an entry point for codes or commands does not hold what it should",
-        "Entry points in the groups `nlpkernel.codes.v1` and `nlpkernel.command.v1` name a table of\n"
-        "error codes and a module with a command. The message says what was found instead; the author has\n"
-        "to mend it.",
+        "an entry point for codes, a command or a starter plan does not hold what it should",
+        "Entry points in the groups `nlpkernel.codes.v1`, `nlpkernel.command.v1` and `nlpkernel.starter.v1`\n"
+        "name a table of error codes, a module with a command, and the text of a plan. The message says\n"
+        "what was found instead; the author has to mend it.",
     ),
 }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable
+from types import ModuleType
 from typing import Any
 
 import attrs
 
-from nlpkernel.errors import Problem
-from nlpkernel.plugins.catalog import Catalog, owner
+from nlpkernel.errors import NlpkernelError, PluginError, Problem, fail
+from nlpkernel.plugins.catalog import Catalog, owner, where
 from nlpkernel.plugins.hooks import problems_of
 from nlpkernel.plugins.inspect import points_of
 from nlpkernel.plugins.scan import SERVICES, Offer
@@ -22,7 +23,10 @@ def examine(offers: Iterable[Offer]) -> tuple[list[dict[str, Any]], set[str]]:
     points: set[str] = set()
     for offer in offers:
         if offer.point in SERVICES:
-            problems += _service(offer)
+            try:
+                service(offer)
+            except PluginError as error:
+                problems += error.problems
             continue
         found = Catalog([offer]).resolve(offer.point, offer.name, base=None, place=None)
         if isinstance(found, Problem):
@@ -36,27 +40,38 @@ def examine(offers: Iterable[Offer]) -> tuple[list[dict[str, Any]], set[str]]:
     return [attrs.asdict(problem) for problem in problems], points
 
 
-def _service(offer: Offer) -> list[Problem]:
-    """What is wrong with an entry point that holds codes or a command."""
-    who = owner(offer.name, offer.distribution, offer.release)
+def service(offer: Offer) -> Any:
+    """What an entry point for codes, a command or a starter plan holds. Raise PluginError where it holds no such
+    thing, or fails in any other way."""
     module, _, attribute = offer.target.partition(":")
     try:
         value: Any = importlib.import_module(module)
         for part in attribute.split(".") if attribute else ():
             value = getattr(value, part)
-    # Whatever a plugin does while it is imported is a finding.
-    except (Exception, SystemExit) as error:  # noqa: BLE001
-        message = f"{offer.target!r} cannot be loaded: {type(error).__name__}: {error}"
-        return [Problem(code="NK040", message=message, owner=who)]
-    if offer.point == "codes" and not isinstance(value, dict):
-        message = f"{offer.target!r} is no table of codes but a {type(value).__name__}"
-        return [Problem(code="NK040", message=message, owner=who)]
-    if offer.point == "command" and attribute:
-        message = f"{offer.target!r} names a part of a module, and a command is a whole one"
-        return [Problem(code="NK040", message=message, owner=who)]
-    if offer.point == "command":
+    except (Exception, SystemExit) as error:
+        wrong = f"cannot be loaded: {type(error).__name__}: {error}{where(error)}"
+        raise _unserviceable(offer, wrong) from error
+    wrong = _unfit(offer.point, value)
+    if wrong:
+        raise _unserviceable(offer, wrong)
+    return value
+
+
+def _unserviceable(offer: Offer, wrong: str) -> NlpkernelError:
+    who = owner(offer.name, offer.distribution, offer.release)
+    return fail(PluginError, "NK040", f"the {offer.point} entry point {offer.target!r} {wrong}", owner=who)
+
+
+def _unfit(point: str, value: Any) -> str:
+    kind = type(value).__name__
+    if point == "codes" and not isinstance(value, dict):
+        return f"is no table of codes but of type {kind}"
+    if point == "starter" and not isinstance(value, str):
+        return f"is no text of a plan but of type {kind}"
+    if point == "command":
+        if not isinstance(value, ModuleType):
+            return f"is of type {kind}, and a command is a whole module"
         missing = [name for name in ("HELP", "arguments", "execute") if not hasattr(value, name)]
         if missing:
-            message = f"{offer.target!r} is no command: it has no {' and no '.join(missing)}"
-            return [Problem(code="NK040", message=message, owner=who)]
-    return []
+            return f"is no command: it has no {' and no '.join(missing)}"
+    return ""

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import pluggy
 
-from nlpkernel.bus import PATIENCE
 from nlpkernel.errors import ComponentFailure, NlpkernelError, Place, Problem
-from nlpkernel.hookspecs import KIND, MODULES, POINTS, everywhere
+from nlpkernel.events import ObserverDetached
+from nlpkernel.hookspecs import KIND, MODULES, PATIENCE, POINTS, everywhere
 from nlpkernel.plugins.catalog import Found
 from nlpkernel.plugins.suggest import hint
 
 if TYPE_CHECKING:
+    from nlpkernel.context import Run
     from nlpkernel.hookspecs.everywhere import Decision
 
 _log = logging.getLogger("nlpkernel.hooks")
@@ -53,7 +55,11 @@ def problems_of(found: Found, place: Place | None) -> list[Problem]:
     for name in dir(found.cls):
         method = getattr(found.cls, name, None)
         options = getattr(method, "nlpkernel_impl", None)
-        if options is None or not callable(method):
+        if not callable(method) or (options is None and name not in allowed):
+            continue
+        if options is None:
+            tip = "put @hookimpl above the method, or give it another name"
+            problems.append(problem("NK057", f"{name!r} is the name of a hook and not marked as one", tip))
             continue
         if name not in SPECS:
             problems.append(problem("NK054", f"there is no hook {name!r}", hint(name, allowed)))
@@ -70,18 +76,33 @@ def problems_of(found: Found, place: Place | None) -> list[Problem]:
             ]
         problems += [
             problem("NK058", f"the hook {name!r} uses pluggy's {option!r}, which this kernel does not honour")
-            for option in ("wrapper", "hookwrapper", "tryfirst", "trylast")
+            for option in ("wrapper", "hookwrapper", "tryfirst", "trylast", "optionalhook", "specname")
             if options.get(option)
         ]
-    for name in point.must if point else ():
-        method = getattr(found.cls, name, None)
-        if method is None:
-            problems.append(problem("NK057", f"a component for {found.point!r} must implement {name!r}"))
-        elif not hasattr(method, "nlpkernel_impl"):
-            problems.append(
-                problem("NK057", f"{name!r} is not marked as a hook", "put @hookimpl above the method")
-            )
+    problems += [
+        problem("NK057", f"a component for {found.point!r} must implement {name!r}")
+        for name in (point.must if point else ())
+        if not callable(getattr(found.cls, name, None))
+    ]
     return problems
+
+
+def conflicts(components: Iterable[tuple[object, str]]) -> list[Problem]:
+    """A problem for each hook that one component alone may own and several implement; each comes with its owner."""
+    owners: dict[str, list[str]] = {}
+    for component, owner in components:
+        for name in _EVERYWHERE:
+            if getattr(SPECS[name], KIND) == "pick" and hasattr(component, name):
+                owners.setdefault(name, []).append(owner)
+    return [
+        Problem(
+            code="NK059",
+            message=f"the hook {name!r} can have one owner, and has {' and '.join(several)}",
+            hint="leave one of them out of the plan",
+        )
+        for name, several in owners.items()
+        if len(several) > 1
+    ]
 
 
 @attrs.define(slots=True)
@@ -129,29 +150,23 @@ class Hooks:
         known = self._bound.get(hook)
         if known is None:
             known = self._bound[hook] = [
-                Bound(impl.function, tuple(impl.argnames), self.owner(impl.plugin))
+                Bound(impl.function, arguments_of(impl.function), self.owner(impl.plugin))
                 for impl in getattr(self._manager.hook, hook).get_hookimpls()
             ]
         return known
 
     def ask(self, component: object, hook: str, **arguments: Any) -> Any:
-        """Ask one component; a failure names it."""
+        """Ask one component; a failure names it. Raise TypeError where `arguments` lack one that it takes."""
         function = getattr(component, hook)
         bound = Bound(function, arguments_of(function), self.owner(component))
+        lacking = [name for name in bound.names if name not in arguments]
+        if lacking:
+            raise TypeError(f"{hook} of {bound.owner} was asked without {' and '.join(lacking)}")
         return self._call(bound, hook, arguments)
 
     def pick(self, hook: str) -> Bound | None:
-        """The one implementation of a hook that at most one component may own. Raise where two do."""
+        """The one implementation of a hook that at most one component may own; a plan with two is refused."""
         bound = self.bound(hook)
-        if len(bound) > 1:
-            raise NlpkernelError(
-                Problem(
-                    code="NK059",
-                    message=f"the hook {hook!r} can have one owner, and has "
-                    + " and ".join(each.owner for each in bound),
-                    hint="leave one of them out of the plan",
-                )
-            )
         return bound[0] if bound else None
 
     def collect(self, hook: str, **arguments: Any) -> list[Any]:
@@ -163,6 +178,8 @@ class Hooks:
         first = arguments_of(SPECS[hook])[0]
         for bound in self.bound(hook):
             value = self._call(bound, hook, {**arguments, first: value})
+            if value is None:
+                raise self._failure(bound, hook, TypeError(f"it must return {first}, and returned nothing"))
         return value
 
     def observe(self, hook: str, **arguments: Any) -> None:
@@ -170,15 +187,21 @@ class Hooks:
         for bound in tuple(self.bound(hook)):
             try:
                 self._call(bound, hook, arguments)
-            except ComponentFailure as error:
+            except NlpkernelError as error:
                 if self.strict:
                     raise
-                bound.failures += 1
-                _log.warning("%s", error, exc_info=error.__cause__)
-                if bound.failures >= PATIENCE:
-                    self.bound(hook).remove(bound)
-                    self.detached.append((bound.owner, hook, str(error.__cause__)))
-                    _log.warning("%s is not asked %s any more", bound.owner, hook)
+                self._failed(bound, hook, error, arguments["run"])
+
+    def _failed(self, bound: Bound, hook: str, error: NlpkernelError, run: Run) -> None:
+        bound.failures += 1
+        _log.warning("step %d: %s", run.progress.step, error, exc_info=error.__cause__)
+        if bound.failures < PATIENCE:
+            return
+        self.bound(hook).remove(bound)
+        message = "; ".join(problem.message for problem in error.problems)
+        self.detached.append((bound.owner, hook, message))
+        _log.warning("%s is not asked %s any more", bound.owner, hook)
+        run.bus.publish(ObserverDetached(time=time.time(), source=bound.owner, hook=hook, error=message))
 
     def decisions(
         self, run: Any, progress: Any, metrics: Mapping[str, float | None]
@@ -189,10 +212,10 @@ class Hooks:
         for bound in self.bound("decide"):
             try:
                 answer = bound(arguments)
+                if answer is not None and answer.action:
+                    answers.append((bound.owner, answer))
             except Exception as error:
                 raise self._failure(bound, "decide", error) from error
-            if answer is not None and answer.action:
-                answers.append((bound.owner, answer))
         return answers
 
     def close(self, **arguments: Any) -> list[NlpkernelError]:
@@ -210,8 +233,7 @@ class Hooks:
         try:
             return bound(arguments)
         except Exception as error:
-            cause = error.__cause__ if isinstance(error, NlpkernelError) else error
-            raise self._failure(bound, hook, error) from cause
+            raise self._failure(bound, hook, error) from error
         finally:
             key = (bound.owner, hook)
             self.seconds[key] = self.seconds.get(key, 0.0) + perf_counter() - start

@@ -15,16 +15,18 @@ from typing import NamedTuple
 
 #: Every group of ours starts so: `nlpkernel.<point>.v<version>`.
 PREFIX = "nlpkernel."
-#: Groups that hold something other than components: error codes, commands, starter plans. A target in them
-#: may be a whole module.
+#: Groups that hold something other than components: error codes, commands and starter plans of plugins.
 SERVICES = frozenset({"codes", "command", "starter"})
+#: Groups whose targets are whole modules.
+MODULES = frozenset({"command"})
 
 
 class Offer(NamedTuple):
     """One entry point in a group of ours: somebody offers `name` for `point`.
 
-    version: major version of the point's contract that it was built for. target: "module:attribute".
-    distribution: its name as packaging normalises it ("nlpkernel-plugin-text"). release: its version.
+    version: major version of the point's contract that it was built for. target: "module:attribute", or the
+    module alone for a command.
+    distribution: its name as packaging normalises it ("nlpkernel-sdk"). release: its version.
     location: its metadata folder.
     """
 
@@ -219,7 +221,7 @@ def _offer(
     if value.endswith("]"):
         value = value.partition("[")[0]  # extras: nobody uses them, the packaging rules still allow them
     module, colon, attribute = (part.strip() for part in value.partition(":"))
-    if not _is_dotted(module) or not (_is_dotted(attribute) if colon else point in SERVICES):
+    if not _is_dotted(module) or not (_is_dotted(attribute) if colon else point in MODULES):
         return f"has the target {value!r}, which is no 'module:Class'"
     target = f"{module}:{attribute}" if colon else module
     return Offer(point, int(version), name, target, distribution, release, location)

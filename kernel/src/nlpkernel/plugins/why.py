@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -12,6 +12,7 @@ from nlpkernel.hookspecs import POINTS, SLOTS
 from nlpkernel.plan.load import load_file
 from nlpkernel.plan.nodes import Node
 from nlpkernel.plan.plan import Plan
+from nlpkernel.plan.structure import Placed
 from nlpkernel.plugins.catalog import Catalog
 from nlpkernel.plugins.scan import SERVICES, Offer
 
@@ -65,13 +66,16 @@ def uses_of(path: Path, offers: Sequence[Offer]) -> Uses:
         written = tuple(_written(root, components))
         return Uses(written, tuple(dict.fromkeys([*problems, *error.problems])))
     nodes = dict(plan.filled.walk())
-    return Uses(
-        tuple(
-            _use(placed.address, nodes[f"{placed.address}.use"], placed.found.point, components)
-            for placed in plan.compose().placed
-        ),
-        (),
-    )
+    return Uses(tuple(_placed(placed, nodes, components) for placed in plan.compose().placed), ())
+
+
+def _placed(placed: Placed, nodes: Mapping[str, Node], offers: Sequence[Offer]) -> Use:
+    # A component that the kernel adds for a setting of its own (`train.on_nan`) has no `use`.
+    node = nodes.get(f"{placed.address}.use") or nodes[placed.address]
+    # The filled plan holds the whole path of a local file, and not what the user wrote.
+    written = f"{placed.address}.use" in nodes and not placed.found.local
+    use = node.value if written else placed.found.use
+    return _use(placed.address, use, node, placed.found.point, offers)
 
 
 def _written(root: Node, offers: Sequence[Offer]) -> list[Use]:
@@ -83,9 +87,9 @@ def _written(root: Node, offers: Sequence[Offer]) -> list[Use]:
             continue
         address, _, key = path.rpartition(".")
         if key == "use" and address:
-            found.append(_use(address, node, _point(address, node.value, points, offers), offers))
+            found.append(_use(address, node.value, node, _point(address, node.value, points, offers), offers))
         elif _is_short(path, points):
-            found.append(_use(path, node, _point(path, node.value, points, offers), offers))
+            found.append(_use(path, node.value, node, _point(path, node.value, points, offers), offers))
     return found
 
 
@@ -111,8 +115,7 @@ def _key(address: str) -> str:
     return address.rpartition(".")[2].partition("[")[0]
 
 
-def _use(address: str, node: Node, point: str | None, offers: Sequence[Offer]) -> Use:
-    use = node.value
+def _use(address: str, use: str, node: Node, point: str | None, offers: Sequence[Offer]) -> Use:
     distribution, _, name = use.rpartition(":")
     local = ".py:" in use
     fitting = [

@@ -1,0 +1,133 @@
+"""Runs of tiny plans, watched from outside and, through `parts.py`, from inside."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import attrs
+import pytest
+import torch
+
+import nlpkernel
+from nlpkernel.events import Event, Logged, StepCompleted
+from nlpkernel.plugins.catalog import Catalog, Found
+from nlpkernel.report import Report
+from nlpkernel_sdk import tiny_values
+
+PARTS = Path(__file__).parent / "parts.py"
+
+torch.set_num_threads(1)
+
+
+@attrs.define
+class Ran:
+    """What came of a run."""
+
+    folder: Path
+    events: list[Event]
+    error: Exception | None
+    book: list[tuple[Any, ...]]
+
+    @property
+    def report(self) -> Report:
+        return Report.read(self.folder / "report.json")
+
+    @property
+    def weights(self) -> dict[str, torch.Tensor]:
+        """At the end, as the last hook of the run saw them."""
+        found: dict[str, torch.Tensor] = next(entry[1] for entry in self.book if entry[0] == "close")
+        return found
+
+    @property
+    def losses(self) -> list[float | None]:
+        """Of each step, exactly."""
+        return [
+            float(event.sums["loss"]) / event.totals["loss"] if event.sums else None
+            for event in self.of(StepCompleted)
+        ]
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        """Events of a class."""
+        return [event for event in self.events if type(event) is kind]
+
+    def logged(self, name: str) -> list[float | None]:
+        """A metric of each log."""
+        return [event.metrics[name] for event in self.of(Logged)]
+
+    def seen(self, word: str) -> list[tuple[Any, ...]]:
+        """Entries of the spy that begin with a word."""
+        return [entry[1:] for entry in self.book if entry[0] == word]
+
+
+class Bench:
+    """A folder of runs."""
+
+    def __init__(self, folder: Path, parts: ModuleType) -> None:
+        self.folder, self.parts = folder, parts
+
+    def use(self, name: str, /, **settings: Any) -> dict[str, Any]:
+        """The table of a component of `parts.py`."""
+        return {"use": f"{PARTS}:{name}", **settings}
+
+    def values(self, *monitors: dict[str, Any], **sections: Any) -> dict[str, Any]:
+        """A tiny plan with the spy, which watches last."""
+        spy = sections.pop("spy", {})
+        return tiny_values(monitor=[*monitors, self.use("Spy", **spy)], **sections)
+
+    def run(self, *monitors: dict[str, Any], resume: str | None = None, **sections: Any) -> Ran:
+        """Run a plan to its end, whatever that is; books begin anew."""
+        plan = nlpkernel.Plan.of(self.values(*monitors, **sections))
+        self.parts.BOOKS.clear()
+        events: list[Event] = []
+        error = None
+        try:
+            events += _gathered(nlpkernel.train(plan, runs_folder=self.folder, resume=resume), events)
+        except Exception as raised:  # noqa: BLE001 - what it is, the test says
+            error = raised
+        return Ran(self.folder / plan.name, events, error, self.parts.BOOKS.get("spy", []))
+
+    def sums(self, sums: list[float], tokens: list[float], *monitors: Any, **sections: Any) -> Ran:
+        """A run over rows that are (loss sum, tokens), by plain descent with rate 1 from w = 1."""
+        data = self.use("Sums", sums=sums, tokens=tokens, **sections.pop("data", {}))
+        optimizer = self.use("Descent", **sections.pop("optimizer", {}))
+        return self.run(*monitors, data=data, model=self.use("Number"), optimizer=optimizer, **sections)
+
+    def child(
+        self, source: str, *arguments: str, check: int | None = 0, folder: Path | None = None, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Python source in a process of its own."""
+        done = subprocess.run(
+            [sys.executable, "-c", source, *arguments],
+            cwd=folder or self.folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            **options,
+        )
+        assert check is None or done.returncode == check, done.stdout + done.stderr
+        return done
+
+
+def _gathered(source: Iterator[Event], events: list[Event]) -> list[Event]:
+    for event in source:
+        events.append(event)
+    return []
+
+
+@pytest.fixture(scope="session")
+def parts() -> ModuleType:
+    """The module that plans get when they name `parts.py`."""
+    found = Catalog().resolve("monitor", f"{PARTS}:Spy", base=None, place=None)
+    assert isinstance(found, Found), found
+    return sys.modules[found.cls.__module__]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, parts: ModuleType) -> Bench:
+    """Runs in a folder of the test's own."""
+    return Bench(tmp_path, parts)

@@ -1,0 +1,1 @@
+"""Versions of a run in a local folder: safetensors and msgpack, committed by rename."""

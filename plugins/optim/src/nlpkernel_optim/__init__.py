@@ -1,0 +1,1 @@
+"""Optimizers and schedules for nlpkernel. `component` and `schedules` are light; the other modules need torch."""

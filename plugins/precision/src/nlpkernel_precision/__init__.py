@@ -1,0 +1,1 @@
+"""Number formats for nlpkernel. `component` and `scale` are light; the other modules need torch."""

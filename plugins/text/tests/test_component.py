@@ -1,0 +1,88 @@
+"""Settings, lightness, and the codes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nlpkernel_text
+from nlpkernel.components import fields_of
+from nlpkernel_text.codes import CODES
+from nlpkernel_text.component import Text
+from nlpkernel_text.task import Lm
+from nlpkernel_text.tokenizer import Bpe, Bytes, Characters
+
+HERE = Path("a.txt")
+
+
+def test_listing_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, nlpkernel_text.component, nlpkernel_text.tokenizer, nlpkernel_text.task, nlpkernel_text.codes;"
+        "sys.exit(', '.join({'torch', 'numpy', 'tokenizers', 'rich', 'zmq'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_setting_says_what_it_is() -> None:
+    for kind in (Text, Bytes, Characters, Bpe, Lm):
+        assert kind.__doc__
+        for field in fields_of(kind):
+            assert field.facts.help, f"{kind.__name__}.{field.name}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "wrong"),
+    [
+        ({}, "paths"),
+        ({"paths": (HERE,), "source": "stdlib"}, "source"),
+        ({"paths": (HERE,), "validation": 0.1, "validation_paths": (HERE,)}, "validation"),
+        ({"paths": (HERE,), "split": "tail", "validation_paths": (HERE,)}, "split"),
+        ({"paths": (HERE,), "long": "skip"}, "long"),
+        ({"paths": (HERE,), "sampling": "random", "pack": "rows"}, "sampling"),
+        ({"paths": (HERE,), "documents": "line", "format": "csv"}, "documents"),
+        ({"source": "stdlib", "documents": "line"}, "documents"),
+        ({"paths": (HERE,), "field": "body", "format": "text"}, "field"),
+        ({"source": "stdlib", "field": "body"}, "field"),
+        ({"source": "stdlib", "format": "jsonl"}, "format"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_told_by_name(settings: dict[str, Any], wrong: str) -> None:
+    assert [name for name, _ in Text(**settings).check_settings()] == [wrong]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"paths": (HERE,)},
+        {"source": "stdlib"},
+        {"paths": (HERE,), "long": "skip", "pack": "rows"},
+        {"paths": (HERE,), "field": "body", "format": "jsonl"},
+        {"paths": (HERE,), "field": "body"},
+        {"paths": (HERE,), "validation_paths": (HERE,)},
+        {"paths": (HERE,), "documents": "blank", "split": "tail", "sampling": "random", "pack": "isolated"},
+    ],
+)
+def test_settings_that_go_together_are_fine(settings: dict[str, Any]) -> None:
+    assert not list(Text(**settings).check_settings())
+
+
+def test_a_share_is_held_out_unless_files_are() -> None:
+    assert Text(paths=(HERE,)).share == 0.1
+    assert Text(paths=(HERE,), validation=0.0).share == 0.0
+    assert Text(paths=(HERE,), validation_paths=(HERE,)).share == 0.0
+
+
+def test_every_code_is_explained_and_used() -> None:
+    source = "".join(
+        path.read_text(encoding="utf-8")
+        for path in Path(nlpkernel_text.__file__).parent.glob("*.py")
+        if path.name != "codes.py"
+    )
+    assert set(re.findall(r"TXT\d{3}", source)) == set(CODES)
+    assert all(title and 1 < len(text.split("\n")) < 6 for title, text in CODES.values())

@@ -1,0 +1,19 @@
+"""From a shape to a model as the kernel takes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nlpkernel.hookspecs.model import Model
+from nlpkernel_transformer.anatomy import describe, initialiser
+from nlpkernel_transformer.module import Transformer
+
+if TYPE_CHECKING:
+    from nlpkernel_transformer.shape import Shape
+
+
+def build(shape: Shape) -> Model:
+    """The structure on the device that is current (the kernel's: meta), what it consists of, and how it is filled."""
+    module = Transformer(shape)
+    anatomy = describe(module, shape)
+    return Model(module=module, anatomy=anatomy, initialise=initialiser(anatomy, shape))

@@ -1,0 +1,31 @@
+"""The error codes of this distribution, for `nlpkernel explain`."""
+
+from __future__ import annotations
+
+CODES: dict[str, tuple[str, str]] = {
+    "TRF001": (
+        "the model's context is shorter than the data's rows",
+        """The setting `context` says how many positions a row may have, and the data gives longer rows. Leave `context`
+out, and it is the window of the data; or write a larger one; or make the data's window smaller.""",
+    ),
+    "TRF002": (
+        "nothing to start from",
+        """Generation needs at least one token to go on from. An empty prompt starts at the end-of-text token, and this
+run's tokenizer has none. Give a prompt.""",
+    ),
+    "TRF003": (
+        "the model cannot generate",
+        """The run's model has no `prefill` and `decode`: it is no language model that writes text, or a transform has
+replaced it by one that cannot. Its other uses (evaluation, export) are not affected.""",
+    ),
+    "TRF004": (
+        "the model gives no usable scores",
+        """The scores of the next token are NaN or infinite: the weights of this version were lost in training. Generate
+from an earlier version with `--version NAME`; `nlpkernel report RUN` tells when the loss went wrong.""",
+    ),
+    "TRF005": (
+        "an option of generation is out of range",
+        """--tokens and --top-k are at least 1, --temperature is at least 0 (0 takes the likeliest token), --top-p
+lies above 0 and at most at 1, --seed is a whole number from 0 on and below 2^63, and a --stop text is not empty.""",
+    ),
+}

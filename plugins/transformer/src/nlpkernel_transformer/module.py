@@ -1,0 +1,183 @@
+"""The network: a decoder of pre-normalised blocks, for every component of this package."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from nlpkernel.hookspecs.model import Outputs
+from nlpkernel_transformer.attention import Attention
+from nlpkernel_transformer.cache import Cache
+from nlpkernel_transformer.rotary import Rotary
+
+if TYPE_CHECKING:
+    from nlpkernel_transformer.cache import LayerCache
+    from nlpkernel_transformer.rotary import Rotation
+    from nlpkernel_transformer.shape import Shape
+
+#: Of both norms, as in GPT-2 and Llama.
+EPSILON = 1e-5
+
+
+def _norm(shape: Shape) -> nn.Module:
+    if shape.norm == "rms":
+        return nn.RMSNorm(shape.width, eps=EPSILON)
+    return nn.LayerNorm(shape.width, eps=EPSILON, bias=shape.bias)
+
+
+class Mlp(nn.Module):
+    """The feed-forward layer of one block: GELU in its exact form, or SwiGLU (Shazeer, 2020).
+
+    For SwiGLU `up` makes the gate and the other factor in one projection, the gate's rows first (`Shape.up`).
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.up = nn.Linear(shape.width, sum(shape.up), bias=shape.bias)
+        self.down = nn.Linear(shape.hidden, shape.width, bias=shape.bias)
+        self.gated = shape.activation == "swiglu"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [rows, positions, width] to the same shape."""
+        if self.gated:
+            gate, factor = self.up(x).chunk(2, dim=-1)
+            return self.down(F.silu(gate) * factor)  # type: ignore[no-any-return]
+        return self.down(F.gelu(self.up(x)))  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)).
+
+    With `recompute` its activations are forgotten in the forward pass and computed again, with the same random draws,
+    in the backward pass. The block does this itself, so that whatever wraps a block (sharding, say) stays outside.
+    """
+
+    def __init__(self, shape: Shape, recompute: bool) -> None:
+        super().__init__()
+        self.attention_norm = _norm(shape)
+        self.attention = Attention(shape)
+        self.mlp_norm = _norm(shape)
+        self.mlp = Mlp(shape)
+        self.dropout = shape.dropout
+        self.recompute = recompute
+
+    def forward(
+        self,
+        x: Tensor,
+        rotation: Rotation | None = None,
+        mask: Tensor | None = None,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        """x [rows, positions, width] to the same shape. `mask`, `rotation` and `cache` are the attention's."""
+        if self.recompute and torch.is_grad_enabled():
+            return checkpoint(self._run, x, rotation, mask, cache, use_reentrant=False)  # type: ignore[no-any-return]
+        return self._run(x, rotation, mask, cache)
+
+    def _run(
+        self, x: Tensor, rotation: Rotation | None, mask: Tensor | None, cache: LayerCache | None
+    ) -> Tensor:
+        mixed = self.attention(self.attention_norm(x), rotation, mask, cache)
+        if self.dropout and self.training:
+            x = x + F.dropout(mixed, self.dropout)
+            return x + F.dropout(self.mlp(self.mlp_norm(x)), self.dropout)
+        x = x + mixed
+        return x + self.mlp(self.mlp_norm(x))  # type: ignore[no-any-return]
+
+
+class Transformer(nn.Module):
+    """A decoder-only language model.
+
+    `forward` gives `Outputs` for training; `prefill` and `decode` generate with a cache. A row holds at most `context`
+    positions.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.context = shape.context
+        self.dropout = shape.dropout
+        self.chunked = shape.logits == "chunked"
+        self.embedding = nn.Embedding(shape.vocabulary, shape.width)
+        self.positions = nn.Embedding(shape.context, shape.width) if shape.positions == "learned" else None
+        self.rotary = (
+            Rotary(shape.rope_base, shape.head_width, shape.context) if shape.positions == "rotary" else None
+        )
+        every = shape.recompute
+        self.blocks = nn.ModuleList(
+            Block(shape, recompute=bool(every) and index % every == 0) for index in range(shape.layers)
+        )
+        self.norm = _norm(shape)
+        self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
+        if shape.tie:
+            self.head.weight = self.embedding.weight
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor | None = None, documents: Tensor | None = None
+    ) -> Outputs:
+        """Logits for the token after each position.
+
+        tokens: ids [rows, positions]. positions: the place of each token in its document, same shape; left out: its
+        place in the row. documents: a number for each position, same shape; a token sees only tokens before it that
+        have its own number. Returns `Outputs` with logits [rows, positions, vocabulary], or with hidden states and the
+        head's weight where the setting `logits` is "chunked". Raise ValueError for rows longer than `context`.
+        """
+        self._fits(tokens.shape[1])
+        mask = None
+        if documents is not None:
+            mask = (documents[:, :, None] == documents[:, None, :]).tril().unsqueeze(1)
+        x = self._states(tokens, positions, 0, mask, None)
+        if self.chunked:
+            return Outputs(hidden=x, head=self.head.weight)
+        return Outputs(logits=self.head(x))
+
+    @torch.no_grad()
+    def prefill(self, tokens: Tensor, capacity: int | None = None) -> tuple[Tensor, Cache]:
+        """Read a prompt [rows, positions]; return the logits after its last token [rows, vocabulary], and the cache.
+
+        capacity: positions that the cache has memory for; left out: `context`. Raise ValueError where the prompt does
+        not fit.
+        """
+        capacity = self.context if capacity is None else capacity
+        self._fits(capacity)
+        return self.decode(tokens, Cache(len(self.blocks), capacity))
+
+    @torch.no_grad()
+    def decode(self, tokens: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        """Read one or more further tokens [rows, new]; return the logits after the last [rows, vocabulary].
+
+        The cache is extended in place and returned. Raise ValueError where it has no room.
+        """
+        start, new = cache.length, tokens.shape[1]
+        if start + new > cache.capacity:
+            raise ValueError(f"the cache holds {start} of {cache.capacity} positions; {new} more do not fit")
+        mask = None
+        if start and new > 1:
+            mask = torch.ones(new, start + new, dtype=torch.bool, device=tokens.device).tril(start)
+        x = self._states(tokens, None, start, mask, cache)
+        return self.head(x[:, -1]), cache
+
+    def _fits(self, length: int) -> None:
+        if length > self.context:
+            raise ValueError(f"{length} positions are more than this model's context of {self.context}")
+
+    def _states(
+        self, tokens: Tensor, positions: Tensor | None, start: int, mask: Tensor | None, cache: Cache | None
+    ) -> Tensor:
+        """The normalised last hidden states [rows, positions, width]; positions count from `start` if not given."""
+        end = start + tokens.shape[1]
+        x = self.embedding(tokens)
+        rotation = None
+        if self.positions is not None:
+            x = x + (self.positions.weight[start:end] if positions is None else self.positions(positions))
+        elif self.rotary is not None:
+            rotation = (
+                self.rotary.at(start, end, tokens.device) if positions is None else self.rotary.of(positions)
+            )
+        if self.dropout and self.training:
+            x = F.dropout(x, self.dropout)
+        for index, block in enumerate(self.blocks):
+            x = block(x, rotation, mask, None if cache is None else cache.layers[index])
+        return self.norm(x)  # type: ignore[no-any-return]
