@@ -35,7 +35,8 @@ def test_the_kernel_lists_and_helps_from_its_wheel_alone(tmp_path: Path) -> None
     with zipfile.ZipFile(build(ROOT / "kernel", tmp_path)) as wheel:
         wheel.extractall(tmp_path / "site")
     # -S: no site-packages, so neither torch nor attrs nor another distribution of ours is there.
-    code = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); from nlpkernel.cli import main; sys.exit(main())"
+    path = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r})"
+    code = f"{path}; from nlpkernel.cli import main; sys.exit(main())"
     for arguments in (["--help"], ["plugins"]):
         done = subprocess.run(
             [sys.executable, "-S", "-I", "-c", code, *arguments], capture_output=True, text=True, check=False

@@ -3,12 +3,15 @@
     python tests/benchmarks/overhead.py [--steps 200] [--turns 30] [--json]
 
 `plain` does the same torch operations as a run (summed loss over a total, global norm, clip, a guard against what is
-not finite that fused AdamW honours, losses and norms kept and read at the log interval), written down as one would by
-hand. `naive` is the loop of a tutorial: mean loss, backward, step, the loss read at the interval. `kernel` is a run with
-the monitors console and jsonl and the checkpoint folder, where they are installed (they are listed). All see the same
-batches, laid out before. One turn is a block of steps of each arm; a row gives the median over the turns, and
-`over_us` the median of the differences to `plain` within a turn, which a busy machine disturbs least. Budget
-(issue 2): 25 us a step and 10 us for each extra micro-batch over `plain`, 90 us over `naive`.
+not finite that fused AdamW honours, losses and norms kept and read at the log interval), written down as one would
+by hand. `naive` is the loop of a tutorial: mean loss, backward, clip, step, the loss read at the interval. `kernel` is
+a run with the monitors console and jsonl and the checkpoint folder, where they are installed (they are listed). All
+see the same batches, laid out before.
+
+One turn is a block of steps of each arm. A row gives the median over the turns, and `over_us` the median of the
+differences to `plain` within a turn, which a busy machine disturbs least; it makes them larger all the same, for
+whoever shares the caches of a core pays for every function that is not in them. Budget (issue 2): 25 us a step and
+10 us for each extra micro-batch over `plain`, 90 us over `naive`.
 """
 
 from __future__ import annotations
@@ -328,10 +331,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object a row")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere:
-        # What the console writes is no part of the table.
-        with contextlib.redirect_stdout(nowhere):
-            rows = measure(args.steps, args.turns, Path(folder))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open(os.devnull, "w") as nowhere,
+        contextlib.redirect_stdout(nowhere),  # What the console writes is no part of the table.
+    ):
+        rows = measure(args.steps, args.turns, Path(folder))
     if args.json:
         for row in rows:
             print(json.dumps(row))

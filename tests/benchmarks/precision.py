@@ -49,7 +49,7 @@ class Step:
             model = build(Gpt(layers=4, heads=4, width=width).shape(vocabulary, window))
         self.module = model.module
         allocate(self.module, run.device, self.precision.parameter)
-        fill(model, self.module, seed=0)
+        fill(model, self.module.named_parameters(), seed=0)
         generator = torch.Generator().manual_seed(0)
         self.tokens = torch.randint(vocabulary, (rows, window), generator=generator).to(run.device)
 

@@ -159,11 +159,6 @@ this run another name.""",
         """report.json in the run's folder is not what `nlpkernel run` writes: it was cut short or edited, or another
 release of nlpkernel wrote it. The run itself is not touched by that.""",
     ),
-    "NK320": (
-        "no step can ever happen",
-        """The training split has fewer samples than a batch, and `train.partial = "drop"` drops a batch that is not
-full. Make the batch smaller, write `partial = "step"` or `"carry"`, or give more data.""",
-    ),
     "NK401": (
         "the device cannot be used",
         """torch has no such device here: its build, the driver or the number is another. There is no fall-back to

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -86,7 +86,7 @@ class Bench:
         events: list[Event] = []
         error = None
         try:
-            events += _gathered(nlpkernel.train(plan, runs_folder=self.folder, resume=resume), events)
+            events.extend(nlpkernel.train(plan, runs_folder=self.folder, resume=resume))
         except Exception as raised:  # noqa: BLE001 - what it is, the test says
             error = raised
         return Ran(self.folder / plan.name, events, error, self.parts.BOOKS.get("spy", []))
@@ -96,6 +96,15 @@ class Bench:
         data = self.use("Sums", sums=sums, tokens=tokens, **sections.pop("data", {}))
         optimizer = self.use("Descent", **sections.pop("optimizer", {}))
         return self.run(*monitors, data=data, model=self.use("Number"), optimizer=optimizer, **sections)
+
+    def fork(self, source: str, *arguments: str) -> tuple[int | None, str]:
+        """Python source in a process that has run nothing yet: its exit code, and what it wrote to standard error."""
+        head = "import os, sys\nos.chdir(folder)\nos.dup2(os.open('stderr', os.O_WRONLY | os.O_CREAT), 2)\n"
+        names = {"__name__": "forked", "folder": str(self.folder), "arguments": arguments}
+        process = _forks.Process(target=exec, args=(head + source, names))
+        process.start()
+        process.join(120)
+        return process.exitcode, (self.folder / "stderr").read_text()
 
     def child(
         self, source: str, *arguments: str, check: int | None = 0, folder: Path | None = None, **options: Any
@@ -113,10 +122,10 @@ class Bench:
         return done
 
 
-def _gathered(source: Iterator[Event], events: list[Event]) -> list[Event]:
-    for event in source:
-        events.append(event)
-    return []
+#: Forks of one process that has imported torch (the last module, which its optimizers import at their first step): a
+#: fresh start costs seconds on a busy machine.
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload(["nlpkernel.engine.api", "nlpkernel_sdk.regression", "torch._dynamo"])
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -353,7 +354,7 @@ class ShelfStore:
         return self._info(path)
 
     def load(self, reference: str | None = None) -> Snapshot:
-        path = self.folder / reference if reference else sorted(self.folder.glob("step-*"))[-1]
+        path = self.folder / reference if reference else max(self.folder.glob("step-*"))
         loaded: Snapshot = torch.load(path, weights_only=False)
         return loaded
 
@@ -642,3 +643,111 @@ class ScoredTask(RegressionTask):
     def value(self, counts: Mapping[str, Any]) -> Mapping[str, float | None]:
         index = self.run.progress.step // self.settings.every - 1
         return {**super().value(counts), "score": self.settings.scores[index]}
+
+
+@component
+class Slow:
+    """Takes its time in each evaluation."""
+
+    @hookimpl
+    def subscribe(self):
+        """Nothing to listen to."""
+
+    @hookimpl
+    def weights_for(self):
+        time.sleep(0.11)
+        return nullcontext()
+
+
+@component
+class Warner:
+    """Warns, and logs."""
+
+    @hookimpl
+    def subscribe(self, run):
+        warnings.warn("look out", stacklevel=1)
+        run.log(self).info("all is well")
+
+
+@component
+class HalfData:
+    """The tiny data in bfloat16."""
+
+    @hookimpl
+    def open_data(self, run):
+        from nlpkernel_sdk.regression import RegressionData
+        from nlpkernel_sdk.tiny import TinyData
+
+        data = RegressionData(TinyData(), run)
+        data._rows["x"] = data._rows["x"].to(torch.bfloat16)
+        return data
+
+    @hookimpl
+    def open_codec(self, run, artifacts):
+        raise NotImplementedError
+
+
+@component
+class Grow:
+    """Gives a model a parameter, or adds to the one that another transform gave it."""
+
+    by: int = setting(help="what to add")
+    tag: str = setting(help="describes the parameter; empty: it is not described")
+
+    @hookimpl
+    def transform_model(self, model, run):
+        module, before = model.module, model.initialise
+        first = not hasattr(module, "factor")
+        if first:
+            module.factor = nn.Parameter(torch.empty(()))
+        note("grow", self.by, module.factor.device.type)
+        facts = dict(model.anatomy.parameters)
+        if self.tag:
+            facts["factor"] = ParameterFacts(tags=frozenset({self.tag}))
+
+        def initialise(name: str, tensor: Tensor, generator: torch.Generator) -> None:
+            before(name, tensor, generator)
+            if name == "factor":
+                tensor.mul_(1 if first else 10).add_(self.by)
+
+        return attrs.evolve(
+            model, initialise=initialise, anatomy=attrs.evolve(model.anatomy, parameters=facts)
+        )
+
+
+@component
+class Tabled:
+    """The tiny model with a table that is made anew wherever it is needed."""
+
+    @hookimpl
+    def create_model(self, info):
+        from nlpkernel_sdk.regression import build
+        from nlpkernel_sdk.tiny import TinyModel
+
+        model = build(TinyModel(), info.window)
+        model.module.register_buffer("table", torch.empty(4), persistent=False)
+        before = model.initialise
+
+        def initialise(name: str, tensor: Tensor, generator: torch.Generator) -> None:
+            if name == "table":
+                tensor.copy_(torch.arange(4.0))
+            else:
+                before(name, tensor, generator)
+
+        return attrs.evolve(model, initialise=initialise)
+
+
+@component
+class Lagging:
+    """Takes its time in given steps."""
+
+    steps: dict[str, float] = setting(help="seconds by step")
+
+    @hookimpl
+    def subscribe(self):
+        """Nothing to listen to."""
+
+    @hookimpl
+    def gradients_ready(self, run, stage):
+        if stage == "local":
+            time.sleep(self.steps.get(str(run.progress.step + 1), 0.0))

@@ -14,9 +14,7 @@ def gradients(ran):
     return [float(entry[0]["w"]) for entry in ran.seen("global")]
 
 
-@pytest.mark.parametrize(
-    ("batch", "micro"), [(2, 2), (2, 1)], ids=["one batch", "two uneven micro-batches"]
-)
+@pytest.mark.parametrize(("batch", "micro"), [(2, 2), (2, 1)], ids=["one batch", "two uneven micro-batches"])
 def test_case_l1_the_loss_of_a_step_is_that_of_its_tokens(bench, batch, micro):
     train = {"steps": 1, "batch": batch, "micro": micro}
     ran = bench.sums([2.0, 90.0], [1.0, 9.0], train=train, spy={"gradients": True})

@@ -56,10 +56,7 @@ def assert_stopped(bench, ran, bad: int, before) -> None:
     (problem,) = ran.error.problems
     assert problem.code == "NK403"
     names = ", ".join(f"row {row}" for row in window(bad))
-    assert (
-        problem.message
-        == f"loss or gradient of step {bad + 1} is not finite, on rank 0; samples: {names}"
-    )
+    assert problem.message == f"loss or gradient of step {bad + 1} is not finite, on rank 0; samples: {names}"
     assert ran.report.status == "failed"
     assert "NK403" in ran.report.reason
     assert ran.report.progress[:2] == (bad, bad)
@@ -207,7 +204,11 @@ def test_case_l5_rollback_without_a_version_says_so(bench, store):
 @optimizers
 @pytest.mark.parametrize("on_nan", ["stop", "skip", "rollback"])
 def test_case_l5_a_gradient_alone_names_the_whole_window(bench, optimizer, on_nan):
-    sections = {"optimizer": optimizer, "train": {"on_nan": on_nan}, "checkpoint": bench.use("Shelf", every=2)}
+    sections = {
+        "optimizer": optimizer,
+        "train": {"on_nan": on_nan},
+        "checkpoint": bench.use("Shelf", every=2),
+    }
     ran = run(bench, bench.use("Spoil", step=6), **sections)
     assert isinstance(ran.error, TrainingError) == (on_nan == "stop")
     assert ran.of(WindowSkipped)[0].samples == tuple(f"row {row}" for row in window(5))
@@ -221,7 +222,9 @@ def test_case_l5_only_the_micro_batches_that_are_bad_are_named(bench):
 
 def test_case_l5_windows_between_it_and_the_log_are_no_updates(bench):
     """The host reads the flag after window 7; window 5 was bad, and window 6 empty."""
-    ran = run(bench, poisoned=[40], masked=window(6), optimizer=OPTIMIZERS["fused"], train={"log": {"every": 8}})
+    ran = run(
+        bench, poisoned=[40], masked=window(6), optimizer=OPTIMIZERS["fused"], train={"log": {"every": 8}}
+    )
     assert ran.report.progress[:4] == (5, 5, 5 * BATCH, 5 * BATCH * 4)
 
 

@@ -20,7 +20,14 @@ from nlpkernel.events import StepCompleted
 from nlpkernel_sdk import tiny_values
 
 PLAN = {
-    "train": {"steps": 12, "batch": 8, "micro": 3, "clip": 1.0, "evaluate": {"every": 5}, "log": {"every": 4}},
+    "train": {
+        "steps": 12,
+        "batch": 8,
+        "micro": 3,
+        "clip": 1.0,
+        "evaluate": {"every": 5},
+        "log": {"every": 4},
+    },
     "model": {"hidden": 16, "dropout": 0.5},
 }
 
@@ -162,9 +169,7 @@ def test_the_generators_are_those_of_the_seed_while_it_runs(bench):
 
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_the_deterministic_flag_is_that_of_the_plan(bench, deterministic):
-    plan = nlpkernel.Plan.of(
-        tiny_values(train={"steps": 2, "deterministic": deterministic, "threads": 2})
-    )
+    plan = nlpkernel.Plan.of(tiny_values(train={"steps": 2, "deterministic": deterministic, "threads": 2}))
     for event in nlpkernel.train(plan, runs_folder=bench.folder):
         if isinstance(event, StepCompleted):
             assert torch.are_deterministic_algorithms_enabled() is deterministic

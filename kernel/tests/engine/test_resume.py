@@ -38,6 +38,24 @@ def parted(bench, *monitors, at=N, **plan):
     return whole, first, rest
 
 
+def tree(bench, ran):
+    """The whole state in the last version, but for the evaluation that the stop added."""
+    version = bench.parts.ShelfStore(ran.folder / "shelf", None).load()
+    return {path: leaf for path, leaf in version.tree.items() if path != "run/memory"}
+
+
+def assert_same_tree(left, right) -> None:
+    assert left.keys() == right.keys()
+    for path, leaf in left.items():
+        other = right[path]
+        assert leaf.kind == other.kind, path
+        if isinstance(leaf.value, torch.Tensor):
+            assert leaf.value.dtype == other.value.dtype, path
+            assert torch.equal(leaf.value, other.value), path
+        else:
+            assert leaf.value == other.value, path
+
+
 def assert_joined(whole, first, rest) -> None:
     assert first.losses + rest.losses == whole.losses
     assert rest.weights.keys() == whole.weights.keys()
@@ -52,6 +70,12 @@ def test_case_r6_the_rest_is_bitwise_that_of_the_unbroken_run(bench, optimizer):
     whole, first, rest = parted(bench, bench.use("Draws"), **plan)
     assert (len(first.losses), len(rest.losses)) == (N, N)
     assert_joined(whole, first, rest)
+    state = tree(bench, whole)
+    assert_same_tree(state, tree(bench, rest))
+    moments = {path.rpartition("/")[2] for path in state if path.startswith("optimizer/")} - {"groups"}
+    assert moments == (
+        {"momentum_buffer"} if optimizer["kind"] == "sgd" else {"step", "exp_avg", "exp_avg_sq"}
+    )
 
 
 @pytest.mark.parametrize("at", [1, 3, 8, 9])

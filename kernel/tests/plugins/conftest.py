@@ -13,7 +13,17 @@ from pathlib import Path
 import pytest
 
 #: What the child processes get of the real environment: the kernel and what it needs.
-PACKAGES = ("nlpkernel", "attr", "attrs", "cattrs", "msgpack", "packaging", "pluggy", "rich", "typing_extensions")
+PACKAGES = (
+    "nlpkernel",
+    "attr",
+    "attrs",
+    "cattrs",
+    "msgpack",
+    "packaging",
+    "pluggy",
+    "rich",
+    "typing_extensions",
+)
 DISTRIBUTIONS = ("nlpkernel", "attrs", "cattrs", "msgpack", "packaging", "pluggy", "rich")
 
 COMPONENT = """

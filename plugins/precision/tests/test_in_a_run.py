@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import nlpkernel
 from nlpkernel.errors import PlanError
@@ -55,6 +56,7 @@ def test_a_resumed_run_is_the_unbroken_one(tmp_path: Path, precision: dict[str, 
     whole = events_of(made, tmp_path / "whole")
     broken = events_of(made, tmp_path / "broken", 5) + events_of(made, tmp_path / "broken", resume="newest")
     assert logged(broken) == logged(whole)
+    assert not torch.is_autocast_enabled("cpu")
     losses = [metrics["loss"] for _, metrics in logged(whole)]
     assert losses[-1] < losses[0]
     started = next(event for event in whole if isinstance(event, RunStarted))

@@ -42,7 +42,7 @@ def model_of(name: str, *, seed: int = 0, **changes: Any) -> Model:
     """A model with its first values, on the CPU."""
     model = structure_of(name, **changes)
     allocate(model.module, torch.device("cpu"), torch.float32)
-    fill(model, model.module, seed)
+    fill(model, [*model.module.named_parameters(), *model.module.named_buffers()], seed)
     return model
 
 

@@ -125,7 +125,9 @@ def _methods(cls: type) -> Iterator[str]:
         yield f"- `{name}`: `{kind}`"
     for name, method in vars(cls).items():
         if inspect.isfunction(method) and not name.startswith("_"):
-            signature = str(inspect.signature(method)).replace("'", "").replace("self, ", "").replace("self", "")
+            signature = (
+                str(inspect.signature(method)).replace("'", "").replace("self, ", "").replace("self", "")
+            )
             yield f"- `{name}{signature}`: {' '.join((inspect.getdoc(method) or '').split())}"
     yield ""
 

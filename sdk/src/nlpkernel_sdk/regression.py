@@ -89,6 +89,7 @@ class RegressionData:
         weight[list(settings.masked)] = 0.0
         x[list(settings.poisoned)] = float("nan")
         self._rows = {"x": x, "y": y, "weight": weight}
+        self._weights = weight.tolist()
         self._train, self._all = settings.rows, count
         self._micro = run.train.rows
         self._windows = Windows(
@@ -129,23 +130,23 @@ class RegressionData:
 
     def window(self, step: int) -> Sequence[Microbatch]:
         """Counts and weights of each micro-batch."""
-        weight = self._rows["weight"]
         return [
-            Microbatch(len(rows), len(rows) * self.info.window, {"loss": float(weight[rows].sum())})
-            for rows in self._ids(step)
+            Microbatch(
+                len(part.rows),
+                len(part.rows) * self.info.window,
+                {"loss": sum(self._weights[row] for row in part.rows)},
+            )
+            for part in self._windows.window(step)
         ]
 
     def microbatch(self, step: int, index: int) -> Batch:
         """Rows by their ids."""
-        rows = self._ids(step)[index]
+        rows = torch.tensor(self._windows.window(step)[index].rows)
         return {name: values[rows] for name, values in self._rows.items()}
 
     def names(self, step: int, index: int) -> Sequence[str]:
         """Row numbers."""
-        return [f"row {row}" for row in self._ids(step)[index].tolist()]
-
-    def _ids(self, step: int) -> list[Tensor]:
-        return [torch.tensor(part.rows) for part in self._windows.window(step)]
+        return [f"row {row}" for row in self._windows.window(step)[index].rows]
 
     def evaluation(self, split: str) -> Iterator[Batch]:
         """Every row once, in order."""

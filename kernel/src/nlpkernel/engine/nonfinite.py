@@ -26,12 +26,15 @@ def culprits(session: Session, step: int, window: Sequence[Microbatch]) -> tuple
     """
     data, work = session.data, session.work
     guilty: list[int] = []
-    with generators_kept(), torch.no_grad(), work.precision.autocast():
+    with generators_kept(), torch.no_grad():
         for index in range(len(window)):
             batch = {
                 name: tensor.to(session.group.device) for name, tensor in data.microbatch(step, index).items()
             }
-            terms = work.task.loss(session.group.forward(work, work.task.inputs(batch)), batch)
+            outputs = session.group.forward(work, work.task.inputs(batch))
+            # After the forward and not around it: a precision may give one context object, which cannot be nested.
+            with work.precision.autocast():
+                terms = work.task.loss(outputs, batch)
             if not all(math.isfinite(float(term.sum)) for term in terms):
                 guilty.append(index)
     return names_of(session, step, guilty or range(len(window)))

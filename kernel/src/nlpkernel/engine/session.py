@@ -98,7 +98,8 @@ class Session:
             if ran and reason == "non-finite" and self.run.train.on_nan != "skip":
                 # No weight was changed, and what happens now is for the policies to say.
                 self.work.bad = None
-                return self.decide({"non-finite": float(step)})
+                self.decide({"non-finite": float(step)})
+                return
         self._count(before, window, reason is None)
         self._readings.add(before, sums, totals, update)
         if self._wants_steps:

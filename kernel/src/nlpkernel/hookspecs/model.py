@@ -23,9 +23,9 @@ Role = Literal["column", "row", "vocab", "expert", "replicate"]
 @attrs.frozen(kw_only=True)
 class ParameterFacts:
     """What others need to know of one parameter. `decay`: whether weight decay applies. `tags`: "embedding", "head",
-    "norm", "bias", "attention", "mlp", ... and what transforms add. `parts`: lengths of the consecutive pieces along the
-    dimension that is cut, each of which is cut for itself (queries, keys and values of one fused projection); empty: the
-    parameter is cut as a whole."""
+    "norm", "bias", "attention", "mlp", ... and what transforms add. `parts`: lengths of the consecutive pieces along
+    the dimension that is cut, each of which is cut for itself (queries, keys and values of one fused projection);
+    empty: the parameter is cut as a whole."""
 
     role: Role = "replicate"
     decay: bool = True

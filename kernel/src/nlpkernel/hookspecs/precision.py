@@ -28,7 +28,8 @@ class Precision(Protocol):
     scaled: bool
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """A context for forwards. It may be the same object each time; it is entered once per micro-batch."""
+        """A context for forwards. It may be the same object each time; it is entered once per micro-batch,
+        and never inside itself."""
 
     def scale(self, loss: Tensor) -> Tensor:
         """The loss times the scale."""

@@ -53,7 +53,7 @@ class Task(Protocol):
         """Summed loss terms of a micro-batch, in float32 or better."""
 
     def evaluate(self, forward: Callable[..., Outputs], batch: Batch) -> Counts:
-        """Counts of one batch. `forward` is the group's and takes what `inputs` gives; a decoding loop calls it often."""
+        """Counts of one batch. `forward` is the group's and takes what `inputs` gives; decoding calls it often."""
 
     def value(self, counts: Mapping[str, Any]) -> Mapping[str, float | None]:
         """Metrics from merged counts (numbers or lists of numbers). None where there was nothing to count."""

@@ -88,7 +88,7 @@ def ours(cls: type[Decoder]) -> nn.Module:
     with torch.device("meta"):
         model = build(component.shape(VOCABULARY, WINDOW))
     allocate(model.module, torch.device("cpu"), torch.float32)
-    fill(model, model.module, 0)
+    fill(model, model.module.named_parameters(), 0)
     return model.module
 
 
