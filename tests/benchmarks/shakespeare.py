@@ -1,7 +1,7 @@
 """A plan on tinyshakespeare: the yardstick of nanoGPT's README, and time against a plain loop with the same arithmetic.
 
 The data is an argument: `input.txt` of karpathy/char-rnn, 1,115,394 characters. 4 layers, 4 heads, width 128, block 64,
-batch 12, 2,000 steps, AdamW 1e-3 (0.9, 0.99), decay 0.1, cosine to 1e-4 after 100 steps, clip 1.0; characters are tokens.
+batch 12, 2,000 steps, AdamW 1e-3 (0.9, 0.99), decay 0.1, cosine to 1e-4 after 100 steps, clip 1.0, characters.
 
 Arms, interleaved in blocks of steps in one process:
   plain      the same module, batches, optimizer and guards in a loop of thirty lines
