@@ -751,3 +751,38 @@ class Lagging:
     def gradients_ready(self, run, stage):
         if stage == "local":
             time.sleep(self.steps.get(str(run.progress.step + 1), 0.0))
+
+
+@component
+class Told:
+    """Descent whose rate is halved at each evaluation."""
+
+    book: str = setting(default="told", help="where to write what the schedule is told")
+
+    @hookimpl
+    def create_optimizer(self, groups):
+        return Descent(lr=1.0).create_optimizer(groups)
+
+    @hookimpl
+    def create_schedule(self):
+        return HalvedWhenTold(self.book)
+
+
+class HalvedWhenTold:
+    """See `nlpkernel.hookspecs.optimizer.Schedule`."""
+
+    def __init__(self, book: str) -> None:
+        self.book, self.rate = book, 1.0
+
+    def factor(self, update: int) -> float:
+        return self.rate
+
+    def observe(self, metrics: Mapping[str, float | None]) -> None:
+        note(self.book, dict(metrics))
+        self.rate /= 2
+
+    def state(self) -> Mapping[str, Any]:
+        return {"rate": self.rate}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.rate = state["rate"]

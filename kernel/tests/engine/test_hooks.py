@@ -108,6 +108,23 @@ def test_policies_are_asked_in_every_step_and_told_what_became_known(bench):
     assert asked[2][1]["validation/loss"] == ran.of(Evaluated)[0].metrics["loss"]
 
 
+def test_what_is_due_at_one_step_comes_in_order(bench):
+    """Logged, evaluated, saved: also at the end, where it is due whatever the intervals are."""
+    ran = decided(bench, {str(step): "SAVE" for step in range(1, 7)}, train={"log": {"every": 4}})
+    kinds = [type(event) for event in ran.events if isinstance(event, (Logged, Evaluated, VersionSaved))]
+    saved = [VersionSaved]
+    assert kinds == [*saved * 3, Logged, *saved, *saved, Logged, Evaluated, *saved]
+
+
+def test_the_schedule_is_told_of_every_evaluation(bench):
+    optimizer = bench.use("Told", book="told")
+    ran = bench.run(optimizer=optimizer, train={"steps": 3, "evaluate": {"every": 2}})
+    told = [entry[0] for entry in bench.parts.BOOKS["told"]]
+    assert told == [{"validation/loss": event.metrics["loss"]} for event in ran.of(Evaluated)]
+    # The rate is halved at each, for the updates after it.
+    assert ran.logged("rate") == [1.0, 1.0, 0.5]
+
+
 def test_a_save_asked_for_is_done(bench):
     ran = decided(bench, {"2": "SAVE", "4": "SAVE"})
     assert [event.progress.step for event in ran.of(VersionSaved)] == [2, 4, 6]

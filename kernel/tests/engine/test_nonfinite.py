@@ -168,10 +168,11 @@ def test_case_l5_rollback_takes_up_a_version_and_leaves_the_window_out(bench, op
     assert bench.parts.BOOKS["counter"][-1] == (STEPS - 1,)
 
 
-def test_case_l5_rollback_past_several_bad_windows(bench):
+@pytest.mark.parametrize("second", [5, 8], ids=["before the next save", "after it"])
+def test_case_l5_rollback_past_several_bad_windows(bench, second):
     sections = {"train": {"on_nan": "rollback"}, "checkpoint": bench.use("Shelf", every=3)}
-    masked = run(bench, name="masked", masked=window(4) + window(8), **sections)
-    ran = run(bench, poisoned=[32, 64], **sections)
+    masked = run(bench, name="masked", masked=window(4) + window(second), **sections)
+    ran = run(bench, poisoned=[32, second * BATCH], **sections)
     assert same(ran.weights, masked.weights)
     assert {count.what: count.number for count in ran.report.counts} == {
         "roll-backs": 2,
@@ -243,10 +244,20 @@ def test_a_policy_that_rolls_back_for_another_reason_leaves_the_last_window_out(
     masked = run(bench, name="masked", masked=window(4), **sections)
     ran = run(bench, bench.use("Script", at={"5": "ROLLBACK"}, always=False), **sections)
     assert same(ran.weights, masked.weights)
+    assert [(log.progress.step, log.steps) for log in ran.of(Logged)] == [(4, 4), (8, 4), (12, 4)]
     assert {count.what: count.number for count in ran.report.counts} == {
         "roll-backs": 1,
         "windows skipped: non-finite": 1,
     }
+
+
+def test_a_roll_back_forgets_what_the_device_had_not_said_yet(bench):
+    """Window 5 is bad, and somebody rolls back before the host has read the flag."""
+    sections = {"checkpoint": bench.use("Shelf", every=2), "optimizer": OPTIMIZERS["fused"]}
+    masked = run(bench, name="masked", masked=window(5), **sections)
+    ran = run(bench, bench.use("Script", at={"6": "ROLLBACK"}, always=False), poisoned=[40], **sections)
+    assert ran.error is None
+    assert same(ran.weights, masked.weights)
 
 
 def test_a_policy_that_rolls_back_for_ever_is_ended(bench):

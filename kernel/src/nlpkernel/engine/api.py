@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -84,11 +85,14 @@ class Loop:
         self._take_folder()
         start = time.monotonic()
         with ExitStack() as stack:
+            stack.callback(self._forget_unopened)
             stack.enter_context(log_file(self.folder / runs.LOGS / "rank-0.log"))
             stack.enter_context(environment(self.plan.train))
             signals = stack.enter_context(Signals())
             session = self.session = open_session(self.plan, self.folder, stack, self.listen)
             stack.callback(self._end, start)
+            if self.resume is None:
+                runs.point_latest(self.folder)
             try:
                 if self.resume is not None:
                     self._load(session)
@@ -125,16 +129,21 @@ class Loop:
     def _take_folder(self) -> None:
         if self.resume is not None:
             self.folder = runs.find(self.folder)
+            if "checkpoint" not in self.plan.filled.value:
+                raise fail(
+                    UsageError, "NK304", "the plan has no [checkpoint], so there is nothing to resume from"
+                )
             return
         runs.create(self.folder, overwrite=self.overwrite)
         (self.folder / runs.PLAN).write_text(self.plan.text(), encoding="utf-8")
-        runs.point_latest(self.folder)
+
+    def _forget_unopened(self) -> None:
+        """A run that could not be opened leaves no folder that would stand in the way of the next try."""
+        if self.session is None and self.resume is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _load(self, session: Session) -> None:
-        if session.store is None:
-            raise fail(
-                UsageError, "NK304", "the plan has no [checkpoint], so there is nothing to resume from"
-            )
+        assert session.store is not None, "looked at before anything was opened"
         if not session.store.list():
             raise fail(
                 CheckpointError, "NK501", f"{str(self.folder)!r} has no complete version to resume from"

@@ -182,8 +182,7 @@ class Session:
                 metrics |= evaluate(self, split)
         if metrics:
             self.work.schedule.observe(metrics)
-        # A version that was saved before this evaluation does not know of it.
-        self._evaluated_at, self._saved_at = self.progress.step, None
+        self._evaluated_at = self.progress.step
         self._readings.restart()
         return metrics
 
