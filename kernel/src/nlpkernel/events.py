@@ -60,7 +60,8 @@ class RunStarted(Event):
 
 @attrs.frozen(kw_only=True)
 class StepCompleted(Event):
-    """A step ended. Its values are on the device: reading one waits for it."""
+    """A step ended. Its values are on the device: reading one waits for it. A window that was not run has no `sums`
+    and no `norm`."""
 
     progress: Progress
     sums: Mapping[str, Tensor]

@@ -55,7 +55,8 @@ class Stateful(Protocol):
 
 @attrs.frozen(kw_only=True)
 class Snapshot:
-    """Everything of a run at one moment, as it goes into a version.
+    """Everything of a run at one moment, as it goes into a version. Its tensors are the run's own, not copies: the next
+    step changes them.
 
     `artifacts` are small files that later uses need (tokenizer, label map); `facts` is plain data about where this
     comes from (progress, metrics, lock, filled plan).

@@ -131,6 +131,9 @@ _forks.set_forkserver_preload(["nlpkernel.engine.api", "nlpkernel_sdk.regression
 @pytest.fixture(scope="session")
 def parts() -> ModuleType:
     """The module that plans get when they name `parts.py`."""
+    # The first step of any optimizer imports much of torch, and makes a folder for temporary files.
+    parameter = torch.zeros(1, requires_grad=True)
+    torch.optim.AdamW([parameter], fused=True).step()
     found = Catalog().resolve("monitor", f"{PARTS}:Spy", base=None, place=None)
     assert isinstance(found, Found), found
     return sys.modules[found.cls.__module__]

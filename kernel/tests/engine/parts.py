@@ -399,6 +399,7 @@ class LossScale:
         self.value, self.growth, self.counter = start, growth, 0
 
     def autocast(self):
+        note("autocast")
         return nullcontext()
 
     def scale(self, loss: Tensor) -> Tensor:
@@ -786,3 +787,35 @@ class HalvedWhenTold:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self.rate = state["rate"]
+
+
+@component
+class Drifting:
+    """Descent at a rate that falls with a number which the optimizer itself keeps in its group."""
+
+    @hookimpl
+    def create_optimizer(self, groups):
+        tensors = [tensor for group in groups for tensor in group.tensors]
+        return DriftingDescent([{"params": tensors, "lr": 0.1, "names": [], "drift": 0}])
+
+
+class DriftingDescent(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            group["drift"] += 1
+            group["lr"] /= group["drift"]
+        return super().step(closure)
+
+
+@component
+class Asleep:
+    """The tiny model with dropout, created in evaluation mode."""
+
+    @hookimpl
+    def create_model(self, info):
+        from nlpkernel_sdk.regression import build
+        from nlpkernel_sdk.tiny import TinyModel
+
+        model = build(TinyModel(hidden=16, dropout=0.9), info.window)
+        model.module.eval()
+        return model

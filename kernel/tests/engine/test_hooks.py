@@ -11,6 +11,14 @@ from nlpkernel.errors import ComponentFailure, NlpkernelError, PluginError, Trai
 from nlpkernel.events import Decided, Evaluated, Logged, ObserverDetached, StepCompleted, VersionSaved
 
 
+def test_a_component_subscribes_once_before_anything_is_opened(bench):
+    ran = bench.run()
+    assert ran.book[0] == ("subscribe",)
+    assert len(ran.seen("subscribe")) == 1
+    refused = bench.run(name="refused", train={"partial": "drop", "batch": 1000})
+    assert [entry[0] for entry in refused.book] == ["subscribe", "close"]
+
+
 def test_gradients_are_shown_local_and_then_global_in_each_step(bench):
     ran = bench.sums(
         [1.0, 2.0, 3.0, 4.0],

@@ -112,6 +112,20 @@ def test_parameters_have_the_type_of_the_precision(bench):
     assert {tensor.dtype for tensor in ran.weights.values()} == {torch.bfloat16}
 
 
+def test_the_types_of_a_precision_hold_in_training_and_evaluation(bench):
+    """Its autocast is entered for every forward: 4 of two steps, and 3 of the evaluation of 10 rows."""
+    bench.run(precision=bench.use("Half"), data=bench.use("HalfData"), train={"steps": 2, "micro": 4})
+    assert len(bench.parts.BOOKS["autocast"]) == 4 + 3
+
+
+def test_a_model_that_was_made_asleep_is_woken(bench):
+    """Dropout would do nothing in evaluation mode."""
+    plan = {"train": {"steps": 2}, "optimizer": {"lr": 1e-30}}
+    asleep = bench.run(name="asleep", model=bench.use("Asleep"), **plan)
+    awake = bench.run(model={"hidden": 16, "dropout": 0.9}, **plan)
+    assert asleep.losses == awake.losses
+
+
 def test_transforms_are_threaded_in_the_order_of_the_plan(bench):
     def transformed(*factors, name):
         transform = [bench.use("Grow", by=by, tag=f"by-{by}") for by in factors]

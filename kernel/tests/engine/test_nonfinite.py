@@ -216,6 +216,22 @@ def test_case_l5_a_gradient_alone_names_the_whole_window(bench, optimizer, on_na
     assert ran.of(WindowSkipped)[0].reason == "non-finite"
 
 
+def test_case_l5_a_loss_alone_is_enough(bench):
+    """Each micro-batch is finite and so is the gradient; their summed loss is not."""
+    ran = bench.sums([3e38, 3e38], [1e30, 1e30], train={"steps": 1, "batch": 2, "micro": 1})
+    assert isinstance(ran.error, TrainingError)
+    assert float(ran.weights["w"]) == 1.0
+
+
+def test_case_l5_looking_for_the_samples_moves_no_draw(bench):
+    """With a rate of nothing the losses tell the draws of dropout."""
+    sections = {"optimizer": {"lr": 1e-30}, "train": {"on_nan": "skip"}}
+    plain = run(bench, name="plain", **sections)
+    ran = run(bench, bench.use("Spoil", step=6), **sections)
+    assert ran.report.progress.updates == STEPS - 1
+    assert ran.losses == plain.losses
+
+
 def test_case_l5_only_the_micro_batches_that_are_bad_are_named(bench):
     ran = run(bench, poisoned=[43], train={"micro": 2})
     assert ran.of(WindowSkipped)[0].samples == ("row 42", "row 43")

@@ -104,15 +104,17 @@ def test_a_budget_of_time_counts_all_processes_of_a_run(monkeypatch):
     assert answer.action is Action.STOP
 
 
-def test_a_roll_back_gives_no_time_back(monkeypatch):
+def test_a_roll_back_gives_no_time_back_and_counts_none_twice(monkeypatch):
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     policy = Budget(time=60.0)
     policy.subscribe()
     now += 10
     state = policy.state()
-    now += 50
+    now += 49
     policy.load_state(state)
+    assert policy.decide(progress=Progress()) is None
+    now += 1
     assert policy.decide(progress=Progress()) is not None
 
 

@@ -52,7 +52,10 @@ def test_the_step_is_measured_without_evaluation_and_save(bench, monkeypatch):
 def test_the_time_of_a_step_is_that_of_the_second(bench, monkeypatch):
     """The first one sets everything up."""
     found = rehearsed(
-        bench, monkeypatch, bench.use("Lagging", steps={"1": 0.3, "2": 0.06}), train={"steps": 10}
+        bench,
+        monkeypatch,
+        bench.use("Lagging", steps={"1": 0.6, "2": 0.06}),
+        train={"steps": 10, "log": {"every": 50}},
     )
     assert 0.06 < found.step < 0.25
 
@@ -74,5 +77,5 @@ def test_splits_are_added_up(bench, monkeypatch):
 
 def test_what_would_end_the_run_ends_its_rehearsal(bench, monkeypatch):
     with pytest.raises(TrainingError, match="NK403"):
-        rehearsed(bench, monkeypatch, data={"poisoned": list(range(64))})
+        rehearsed(bench, monkeypatch, data={"poisoned": list(range(64))}, train={"log": {"every": 50}})
     assert list(bench.folder.iterdir()) == []

@@ -133,8 +133,10 @@ def _descriptors() -> list[str]:
     return [each for each in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{each}")]
 
 
+@pytest.mark.filterwarnings("error::ResourceWarning")
 @pytest.mark.parametrize("end", ["finished", "failed", "closed", "refused"])
-def test_a_run_leaves_nothing_behind(bench, end):
+def test_a_run_leaves_nothing_behind(bench, end, monkeypatch):
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
     train = {**PLAN["train"], "threads": 2, "seed": 7, "deterministic": True}
     data = {"poisoned": list(range(64))} if end == "failed" else {}
     if end == "refused":

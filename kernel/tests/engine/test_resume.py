@@ -93,6 +93,10 @@ def test_case_r6_the_next_draws_of_every_generator_are_those_of_the_unbroken_run
     assert len(set(draws[0])) == 3
 
 
+def test_case_r6_what_an_optimizer_keeps_in_its_groups(bench):
+    assert_joined(*parted(bench, **sections(bench, optimizer=bench.use("Drifting"))))
+
+
 def test_case_r6_in_a_new_process(bench):
     plan = sections(bench)
     whole = bench.run(bench.use("Script"), name="whole", **plan)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from mmap import PAGESIZE
 from pathlib import Path
 from typing import Any
 
@@ -129,10 +131,11 @@ def memory_in_use(device: torch.device) -> int:
     if device.type != "cpu":
         return int(torch.accelerator.memory_allocated(device))
     try:
-        with open("/proc/self/statm", "rb") as file:
-            pages = int(file.read().split()[1])
+        file = os.open("/proc/self/statm", os.O_RDONLY)
     except OSError:
         return 0
-    import resource
-
-    return pages * resource.getpagesize()
+    try:
+        pages = int(os.read(file, 128).split()[1])
+    finally:
+        os.close(file)
+    return pages * PAGESIZE

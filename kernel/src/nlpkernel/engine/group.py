@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -57,6 +58,8 @@ def run_window(
     """
     data, task, model, precision = work.data, work.task, work.model, work.precision
     host = device == _CPU
+    # A term without weight in this window counts nothing, and keeps the graph whole.
+    shares = {name: 1.0 / total if total else 0.0 for name, total in totals.items()}
     sums: dict[str, Tensor] = {}
     for index in mine:
         batch = data.microbatch(step, index)
@@ -66,10 +69,9 @@ def run_window(
             terms = task.loss(model(**task.inputs(batch)), batch)
         loss = None
         for name, value, coefficient in terms:
-            if name not in totals:
+            if name not in shares:
                 raise _without_weight(name, totals)
-            # A term without weight in this window counts nothing, and keeps the graph whole.
-            share = value * (coefficient / totals[name] if totals[name] else 0.0)
+            share = value * (coefficient * shares[name])
             loss = share if loss is None else loss + share
             value = value.detach()
             sums[name] = sums[name] + value if name in sums else value
@@ -100,7 +102,7 @@ def update(work: Work, number: int, sums: Mapping[str, Tensor]) -> Update:
     `skip`), the host reads one number here.
     """
     optimizer = work.optimizer
-    gradients = [tensor.grad for _, tensor in work.named if tensor.grad is not None]
+    gradients = [grad for _, tensor in work.named if (grad := tensor.grad) is not None]
     if work.precision.scaled:
         work.precision.unscale(gradients)
     if work.gradients_global is not None:
@@ -118,15 +120,15 @@ def update(work: Work, number: int, sums: Mapping[str, Tensor]) -> Update:
     factor = work.schedule.factor(number)
     for group in optimizer.param_groups:
         group["lr"] = group["peak"] * factor
-    applied: bool | None = None
     if work.latch:
         # One bad window makes every later update a no-op, until the host looks.
         bad = work.bad = bad.to(torch.float32) if work.bad is None else torch.maximum(work.bad, bad)
-    if work.latch and work.deferred:
+    if work.deferred:
+        applied = None
         optimizer.found_inf = bad  # type: ignore[attr-defined]
         optimizer.step()
     else:
-        applied = not bool(bad)
+        applied = not bad
         if work.precision.scaled:
             work.precision.observe(not applied)
         if applied:
@@ -195,11 +197,7 @@ class SingleGroup:
         """Sums on the host."""
         if len(weights) == 1:
             return weights[0]
-        totals: dict[str, float] = {}
-        for each in weights:
-            for name, weight in each.items():
-                totals[name] = totals.get(name, 0.0) + weight
-        return totals
+        return {name: sum(map(itemgetter(name), weights)) for name in weights[0]}
 
     def run_window(
         self, work: Work, step: int, mine: Sequence[int], totals: Mapping[str, float]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from nlpkernel.progress import Progress
 
 if TYPE_CHECKING:
     from nlpkernel.hookspecs.communicator import Update
+
+    _Entry = tuple[Progress, Mapping[str, Tensor], Mapping[str, float], Update | None]
 
 
 @attrs.frozen
@@ -37,7 +40,7 @@ class Readings:
     """Collects without reading. A list of device scalars costs nothing but the append."""
 
     def __init__(self) -> None:
-        self._steps: list[tuple[Progress, Mapping[str, Tensor], Mapping[str, float], Update]] = []
+        self._steps: list[_Entry] = []
         self._start = time.monotonic()
 
     def __len__(self) -> int:
@@ -52,37 +55,33 @@ class Readings:
         self._start += time.monotonic() - self._paused
 
     def add(
-        self, before: Progress, sums: Mapping[str, Tensor], totals: Mapping[str, float], update: Update
+        self, before: Progress, sums: Mapping[str, Tensor], totals: Mapping[str, float], update: Update | None
     ) -> None:
-        """One window. One that the host knows was not applied counts as skipped, and for no mean."""
+        """One window. One that the host knows was not applied has no `update`: it is skipped, and in no mean."""
         self._steps.append((before, sums, totals, update))
 
     def read(self, now: Progress) -> Reading:
         """The only place where a training run waits for its device."""
-        ran = [each for each in self._steps if each[3].applied is not False]
-        pending = [
-            value
-            for _, sums, _, update in ran
-            for value in (*sums.values(), update.norm, update.bad)
-            if value is not None
-        ]
+        ran = [(before, sums, totals, update) for before, sums, totals, update in self._steps if update]
+        pending: list[Tensor] = []
+        for _, sums, _, update in ran:
+            pending += sums.values()
+            pending += (update.norm, update.bad)
         values = iter(torch.stack(pending).tolist() if pending else ())
-        means: dict[str, float] = {}
-        weights: dict[str, float] = {}
-        norms: list[float] = []
-        bad = None
+        means: dict[str, float] = defaultdict(float)
+        weights: dict[str, float] = defaultdict(float)
+        norms, bad = 0.0, None
         for before, sums, totals, update in ran:
             for name in sums:
-                means[name] = means.get(name, 0.0) + next(values)
-                weights[name] = weights.get(name, 0.0) + totals[name]
-            if update.norm is not None:
-                norms.append(next(values))
-            if update.bad is not None and next(values) and update.applied is None and bad is None:
+                means[name] += next(values)
+                weights[name] += totals[name]
+            norms += next(values)
+            if next(values) and update.applied is None and bad is None:
                 bad = before
         metrics: dict[str, float | None] = {
             "loss": None,
             **{name: value / weights[name] if weights[name] else None for name, value in means.items()},
-            "norm": sum(norms) / len(norms) if norms else None,
+            "norm": norms / len(ran) if ran else None,
         }
         first, clock = self._steps[0][0], time.monotonic()
         reading = Reading(

@@ -15,7 +15,6 @@ from nlpkernel.engine.nonfinite import culprits, names_of
 from nlpkernel.engine.readings import Reading, Readings
 from nlpkernel.errors import NlpkernelError, Problem, TrainingError, fail
 from nlpkernel.events import Decided, Logged, StepCompleted, VersionSaved, WindowSkipped
-from nlpkernel.hookspecs.communicator import Update
 from nlpkernel.hookspecs.everywhere import Action, Decision
 from nlpkernel.progress import Progress
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from nlpkernel.context import Run
     from nlpkernel.hookspecs.checkpoint import Store
-    from nlpkernel.hookspecs.communicator import Group, Work
+    from nlpkernel.hookspecs.communicator import Group, Update, Work
     from nlpkernel.hookspecs.data import Data, Microbatch
     from nlpkernel.lock import Lock
     from nlpkernel.plan import Plan
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 #: Windows in a row that may overflow before a falling loss scale is no explanation any more.
 _OVERFLOWS = 50
-#: What became of a window that is not run.
-_NOT_RUN = Update(False, None, None)
 
 
 class Session:
@@ -81,7 +78,8 @@ class Session:
         window = data.window(step)
         totals = group.total([each.weights for each in window])
         sums: Mapping[str, Tensor] = {}
-        update, reason = _NOT_RUN, None
+        update: Update | None = None
+        reason = None
         if step in self.memory.avoid:
             reason = "non-finite"
         elif not any(totals.values()):
@@ -93,19 +91,22 @@ class Session:
             if update.applied is False:
                 reason = self._why_not_applied(sums)
         if reason is not None:
-            ran = update is not _NOT_RUN
-            self._skipped(step, window, reason, ran)
-            if ran and reason == "non-finite" and self.run.train.on_nan != "skip":
+            self._skipped(step, window, reason, ran=update is not None)
+            if update is not None and reason == "non-finite" and self.run.train.on_nan != "skip":
                 # No weight was changed, and what happens now is for the policies to say.
                 self.work.bad = None
                 self.decide({"non-finite": float(step)})
                 return
         self._count(before, window, reason is None)
-        self._readings.add(before, sums, totals, update)
+        self._readings.add(before, sums, totals, update if reason is None else None)
         if self._wants_steps:
             self.bus.publish(
                 StepCompleted(
-                    time=time.time(), progress=self.progress, sums=sums, totals=totals, norm=update.norm
+                    time=time.time(),
+                    progress=self.progress,
+                    sums=sums,
+                    totals=totals,
+                    norm=update.norm if update is not None else None,
                 )
             )
         if self._observed:

@@ -73,8 +73,8 @@ class Update(NamedTuple):
     clipping, `bad` is 0 on the device where everything was finite and 1 where not (both without dimensions)."""
 
     applied: bool | None
-    norm: Tensor | None
-    bad: Tensor | None
+    norm: Tensor
+    bad: Tensor
 
 
 class Group(Protocol):

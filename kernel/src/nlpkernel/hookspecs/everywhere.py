@@ -109,8 +109,13 @@ def backward(run: Run, loss: Tensor, sums: Mapping[str, Tensor]) -> None:
 
 @hook("collect")
 def decide(run: Run, progress: Progress, metrics: Mapping[str, float | None]) -> Decision | None:
-    """Asked after every step, on the first worker. `metrics` holds what became known in this step: logged values
-    under their names ("loss"), evaluation results as "validation/loss"; it is empty in between."""
+    """Asked after every step, on the first worker, and of the log and the evaluation that end a run.
+
+    `metrics` holds what became known in this step: logged values under their names ("loss"), evaluation results as
+    "validation/loss"; it is empty in between, and who takes `metrics` alone is not asked then. With "non-finite" it
+    holds the number (from 0) of a window that is not finite: no weight was changed by it or since, and the run stands
+    before it.
+    """
 
 
 @hook("collect")

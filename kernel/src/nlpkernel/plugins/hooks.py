@@ -209,7 +209,9 @@ class Hooks:
         """Answers to `decide` that want something, each with its owner. Asked in every step, so it is not timed."""
         arguments = {"run": run, "progress": progress, "metrics": metrics}
         answers: list[tuple[str, Decision]] = []
-        for bound in self.bound("decide"):
+        for bound in self._bound.get("decide") or self.bound("decide"):
+            if not metrics and bound.names == ("metrics",):
+                continue
             try:
                 answer = bound(arguments)
                 if answer is not None and answer.action:
