@@ -133,7 +133,9 @@ def update(work: Work, number: int, sums: Mapping[str, Tensor]) -> Update:
             work.precision.observe(not applied)
         if applied:
             optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    # What `optimizer.zero_grad` does, without the profiler region that it opens: some 25 us a step.
+    for _, tensor in work.named:
+        tensor.grad = None
     return Update(applied, norm, bad)
 
 
