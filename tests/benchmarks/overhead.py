@@ -1,6 +1,6 @@
 """What the kernel adds to a step: main-thread CPU time of a run against plain loops, in turns.
 
-    python tests/benchmarks/overhead.py [--steps 200] [--turns 30] [--json]
+    python tests/benchmarks/overhead.py [--steps 200] [--turns 30] [--peers] [--json]
 
 `plain` does the same torch operations as a run (summed loss over a total, global norm, clip, a guard against what is
 not finite that fused AdamW honours, losses and norms kept and read at the log interval), written down as one would
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peers import Peer, peers
 from torch import Tensor, nn
 
 from nlpkernel import Plan, component, hookimpl, setting
@@ -282,7 +283,7 @@ def kernel(accumulation: int, folder: Path, steps: int) -> Iterator[object]:
     return Loop(Plan.of(values), folder / str(values["name"])).steps()
 
 
-def measure(steps: int, turns: int, folder: Path) -> list[dict[str, object]]:
+def measure(steps: int, turns: int, folder: Path, *, with_peers: bool) -> list[dict[str, object]]:
     """Blocks of all arms in turns; each arm goes on where its last block ended."""
     length = steps * (turns + 1) + 1
     arms: dict[tuple[str, int], Iterator[object]] = {}
@@ -291,6 +292,8 @@ def measure(steps: int, turns: int, folder: Path) -> list[dict[str, object]]:
         arms["naive", accumulation] = naive(accumulation)
         arms["kernel", accumulation] = kernel(accumulation, folder, length)
     spent: dict[tuple[str, int], list[float]] = {key: [] for key in arms}
+    others: dict[str, Peer] = peers(network, batches(), RATE, CLIP) if with_peers else {}
+    theirs: dict[str, list[float]] = {name: [] for name in others}
     for turn in range(turns + 1):
         for key, arm in arms.items():
             start = time.thread_time()
@@ -298,6 +301,8 @@ def measure(steps: int, turns: int, folder: Path) -> list[dict[str, object]]:
                 next(arm)
             if turn:  # The first block warms up.
                 spent[key].append(1e6 * (time.thread_time() - start) / steps)
+        for name, peer in others.items() if turn else ():
+            theirs[name].append(peer(steps, folder))
     for arm in arms.values():
         arm.close()  # type: ignore[attr-defined]
 
@@ -315,6 +320,16 @@ def measure(steps: int, turns: int, folder: Path) -> list[dict[str, object]]:
         }
         for (name, accumulation), times in spent.items()
     ]
+    for name, times in theirs.items():
+        row: dict[str, object] = {
+            "row": name,
+            "us": round(statistics.median(times), 1),
+            "min_us": round(min(times), 1),
+        }
+        for key, base in (("over_us", "plain"), ("over_naive_us", "naive")):
+            pairs = zip(times, spent[base, 1], strict=True)
+            row[key] = round(statistics.median(mine - other for mine, other in pairs), 1)
+        rows.append(row)
     few, many = ACCUMULATION
     extra = (over(many, "plain") - over(few, "plain")) / (many - few)
     rows.append({"row": "kernel, an extra micro-batch", "us": None, "over_us": round(extra, 1)})
@@ -328,6 +343,9 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=200, help="steps of a block")
     parser.add_argument("--turns", type=int, default=30)
+    parser.add_argument(
+        "--peers", action="store_true", help="other trainers too (requirements/benchmarks.txt)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a row")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -336,7 +354,7 @@ def main() -> None:
         open(os.devnull, "w") as nowhere,
         contextlib.redirect_stdout(nowhere),  # What the console writes is no part of the table.
     ):
-        rows = measure(args.steps, args.turns, Path(folder))
+        rows = measure(args.steps, args.turns, Path(folder), with_peers=args.peers)
     if args.json:
         for row in rows:
             print(json.dumps(row))
