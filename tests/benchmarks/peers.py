@@ -1,7 +1,7 @@
 """The tutorial loop of other trainers, for `overhead.py --peers`: main-thread CPU us a step, one micro-batch.
 
 Each peer trains the same module on the same batches with torch's fused AdamW and clipping, its loggers, bars and
-checkpoints off: what is left is what it needs for a step, with the DataLoader that hands the batches on (HF Trainer also
+checkpoints off: what is left is what it needs for a step, with the DataLoader that hands the batches on (HF Trainer
 collates them from rows; it takes no other). A call runs some steps to warm up, then the steps that count.
 """
 
