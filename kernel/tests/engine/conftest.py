@@ -1,8 +1,9 @@
-"""Runs of tiny plans, watched from outside and, through `parts.py`, from inside."""
+"""Runs of tiny plans, watched from outside and, through the components in `parts`, from inside."""
 
 from __future__ import annotations
 
 import multiprocessing
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,8 +19,14 @@ from nlpkernel.events import Event, Logged, StepCompleted
 from nlpkernel.plugins.catalog import Catalog, Found
 from nlpkernel.report import Report
 from nlpkernel_sdk import tiny_values
+from nlpkernel_sdk.notes import BOOKS
 
-PARTS = Path(__file__).parent / "parts.py"
+#: The file of each component that a plan of these tests can name.
+PARTS = {
+    name: path
+    for path in (Path(__file__).parent / "parts").glob("*.py")
+    for name in re.findall(r"^@component\nclass (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+}
 
 torch.set_num_threads(1)
 
@@ -67,12 +74,22 @@ class Ran:
 class Bench:
     """A folder of runs."""
 
-    def __init__(self, folder: Path, parts: ModuleType) -> None:
-        self.folder, self.parts = folder, parts
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     def use(self, name: str, /, **settings: Any) -> dict[str, Any]:
-        """The table of a component of `parts.py`."""
-        return {"use": f"{PARTS}:{name}", **settings}
+        """The table of a component of `parts`."""
+        return {"use": f"{PARTS[name]}:{name}", **settings}
+
+    def module(self, name: str) -> ModuleType:
+        """The module that plans get when they name a component of `parts`."""
+        found = Catalog().resolve("monitor", f"{PARTS[name]}:{name}", base=None, place=None)
+        assert isinstance(found, Found), found
+        return sys.modules[found.cls.__module__]
+
+    def shelf(self, run: Path) -> Any:
+        """The versions of a run that `Shelf` saved."""
+        return self.module("Shelf").ShelfStore(run / "shelf", None)
 
     def values(self, *monitors: dict[str, Any], **sections: Any) -> dict[str, Any]:
         """A tiny plan with the spy, which watches last."""
@@ -82,14 +99,14 @@ class Bench:
     def run(self, *monitors: dict[str, Any], resume: str | None = None, **sections: Any) -> Ran:
         """Run a plan to its end, whatever that is; books begin anew."""
         plan = nlpkernel.Plan.of(self.values(*monitors, **sections))
-        self.parts.BOOKS.clear()
+        BOOKS.clear()
         events: list[Event] = []
         error = None
         try:
             events.extend(nlpkernel.train(plan, runs_folder=self.folder, resume=resume))
         except Exception as raised:  # noqa: BLE001 - what it is, the test says
             error = raised
-        return Ran(self.folder / plan.name, events, error, self.parts.BOOKS.get("spy", []))
+        return Ran(self.folder / plan.name, events, error, BOOKS.get("spy", []))
 
     def sums(self, sums: list[float], tokens: list[float], *monitors: Any, **sections: Any) -> Ran:
         """A run over rows that are (loss sum, tokens), by plain descent with rate 1 from w = 1."""
@@ -128,18 +145,15 @@ _forks = multiprocessing.get_context("forkserver")
 _forks.set_forkserver_preload(["nlpkernel.engine.api", "nlpkernel_sdk.regression", "torch._dynamo"])
 
 
-@pytest.fixture(scope="session")
-def parts() -> ModuleType:
-    """The module that plans get when they name `parts.py`."""
+@pytest.fixture(scope="session", autouse=True)
+def warm() -> None:
+    """One step of an optimizer, before anybody watches a run."""
     # The first step of any optimizer imports much of torch, and makes a folder for temporary files.
     parameter = torch.zeros(1, requires_grad=True)
     torch.optim.AdamW([parameter], fused=True).step()
-    found = Catalog().resolve("monitor", f"{PARTS}:Spy", base=None, place=None)
-    assert isinstance(found, Found), found
-    return sys.modules[found.cls.__module__]
 
 
 @pytest.fixture
-def bench(tmp_path: Path, parts: ModuleType) -> Bench:
+def bench(tmp_path: Path) -> Bench:
     """Runs in a folder of the test's own."""
-    return Bench(tmp_path, parts)
+    return Bench(tmp_path)

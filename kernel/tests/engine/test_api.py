@@ -9,6 +9,7 @@ import nlpkernel
 from nlpkernel.errors import CheckpointError, DataError, TrainingError, UsageError
 from nlpkernel.events import Evaluated, Event, Logged, RunEnded, RunStarted, StepCompleted, VersionSaved
 from nlpkernel_sdk import record, tiny_plan, tiny_values
+from nlpkernel_sdk.notes import BOOKS
 
 
 def test_run_gives_the_report_that_it_writes(bench):
@@ -55,7 +56,7 @@ def test_events_come_while_the_run_goes_on(bench):
 
 def test_an_iteration_that_is_closed_early_is_saved_and_closed(bench):
     plan = tiny_plan(train={"steps": 100}, checkpoint=bench.use("Shelf"), monitor=[bench.use("Spy")])
-    bench.parts.BOOKS.clear()
+    BOOKS.clear()
     for event in nlpkernel.train(plan, runs_folder=bench.folder):
         if isinstance(event, StepCompleted) and event.progress.step == 7:
             break
@@ -63,7 +64,7 @@ def test_an_iteration_that_is_closed_early_is_saved_and_closed(bench):
     assert (report.status, report.reason) == ("stopped", "the caller took no more events")
     assert report.progress.step == 7
     assert report.version == "step-0007"
-    assert bench.parts.BOOKS["spy"][-1][0] == "close"
+    assert BOOKS["spy"][-1][0] == "close"
     rest = list(nlpkernel.train(plan, runs_folder=bench.folder, resume="newest"))
     whole = record(tiny_plan(name="whole", train={"steps": 100}), bench.folder)
     losses = [float(event.sums["loss"]) for event in rest if isinstance(event, StepCompleted)]

@@ -9,6 +9,7 @@ import torch
 
 from nlpkernel.errors import ComponentFailure, NlpkernelError, PluginError, TrainingError
 from nlpkernel.events import Decided, Evaluated, Logged, ObserverDetached, StepCompleted, VersionSaved
+from nlpkernel_sdk.notes import BOOKS
 
 
 def test_a_component_subscribes_once_before_anything_is_opened(bench):
@@ -60,7 +61,7 @@ def test_other_weights_are_in_place_during_an_evaluation_and_only_then(bench):
     first, second = [event.metrics["loss"] for event in ran.of(Evaluated)]
     assert first == second
     assert first != plain.of(Evaluated)[0].metrics["loss"]
-    saved = bench.parts.ShelfStore(ran.folder / "shelf", None).load()
+    saved = bench.shelf(ran.folder).load()
     assert torch.equal(saved.tree["model/head.weight"].value, plain.weights["head.weight"])
     words = [entry for entry in ran.book if entry[0] in ("enter", "leave", "applied")]
     assert words == [
@@ -79,7 +80,7 @@ def test_one_component_may_own_backward(bench):
     train = {"steps": 1, "batch": 2, "micro": 1}
     ran = bench.sums([1.0, 2.0], [1.0, 1.0], bench.use("Backward"), train=train)
     assert ran.logged("norm") == [4.5]
-    assert bench.parts.BOOKS["backward"] == [(["loss"],)] * 2
+    assert BOOKS["backward"] == [(["loss"],)] * 2
 
 
 def test_two_owners_of_backward_are_refused_before_anything_is_opened(bench):
@@ -94,7 +95,7 @@ def test_a_backward_that_fails_is_named(bench):
     assert isinstance(ran.error, ComponentFailure)
     assert "backward failed: RuntimeError: no gradients today" in str(ran.error)
     assert "Backward of" in str(ran.error)
-    assert "parts.py" in str(ran.error)
+    assert "watching.py" in str(ran.error)
 
 
 def decided(bench, *scripts, **sections):
@@ -105,7 +106,7 @@ def decided(bench, *scripts, **sections):
 
 def test_policies_are_asked_in_every_step_and_told_what_became_known(bench):
     ran = decided(bench, {}, train={"steps": 4, "evaluate": {"every": 3}})
-    asked = bench.parts.BOOKS["script 0"]
+    asked = BOOKS["script 0"]
     assert [step for step, _ in asked] == [1, 2, 3, 4]
     assert [sorted(metrics) for _, metrics in asked] == [
         [],
@@ -127,7 +128,7 @@ def test_what_is_due_at_one_step_comes_in_order(bench):
 def test_the_schedule_is_told_of_every_evaluation(bench):
     optimizer = bench.use("Told", book="told")
     ran = bench.run(optimizer=optimizer, train={"steps": 3, "evaluate": {"every": 2}})
-    told = [entry[0] for entry in bench.parts.BOOKS["told"]]
+    told = [entry[0] for entry in BOOKS["told"]]
     assert told == [{"validation/loss": event.metrics["loss"]} for event in ran.of(Evaluated)]
     # The rate is halved at each, for the updates after it.
     assert ran.logged("rate") == [1.0, 1.0, 0.5]
@@ -202,7 +203,7 @@ def test_a_strict_run_ends_with_the_first_failure_of_an_observer(bench, where):
 def test_components_are_closed_in_reverse_order(bench):
     names = ["a", "b", "c"]
     bench.run(*[bench.use("Closer", name=name) for name in names])
-    assert bench.parts.BOOKS["closed"] == [("c",), ("b",), ("a",)]
+    assert BOOKS["closed"] == [("c",), ("b",), ("a",)]
 
 
 @pytest.mark.parametrize("poisoned", [[], list(range(64))], ids=["after success", "after a failure"])
@@ -210,7 +211,7 @@ def test_one_that_does_not_close_keeps_nobody_else_from_closing(bench, poisoned,
     closers = [bench.use("Closer", name=name, fails=name == "b") for name in "abc"]
     with caplog.at_level(logging.INFO):
         ran = bench.run(*closers, data={"poisoned": poisoned})
-    assert bench.parts.BOOKS["closed"] == [("c",), ("b",), ("a",)]
+    assert BOOKS["closed"] == [("c",), ("b",), ("a",)]
     if poisoned:
         # The cause is not hidden by what it led to.
         assert isinstance(ran.error, TrainingError)
@@ -223,4 +224,4 @@ def test_one_that_does_not_close_keeps_nobody_else_from_closing(bench, poisoned,
 def test_everything_is_closed_where_opening_fails(bench):
     train = {"partial": "drop", "batch": 1000}
     bench.run(bench.use("Closer", name="a"), train=train)
-    assert bench.parts.BOOKS["closed"] == [("a",)]
+    assert BOOKS["closed"] == [("a",)]

@@ -6,6 +6,7 @@ import pytest
 
 from nlpkernel.errors import DataError, TrainingError
 from nlpkernel.events import Logged, WindowSkipped
+from nlpkernel_sdk.notes import BOOKS
 
 RATE = {"lr": 0.5}
 
@@ -40,7 +41,7 @@ def test_case_l2_a_carried_window_takes_rows_of_the_next_epoch(bench):
     train = {"epochs": 2.0, "batch": 4, "micro": 1, "partial": "carry"}
     ran = bench.sums([1.0] * 5, [1.0] * 5, train=train, spy={"gradients": True})
     assert gradients(ran) == [1.0, 1.0, 1.0]
-    rows = [row for _, part in bench.parts.BOOKS["rows"] for row in part]
+    rows = [row for _, part in BOOKS["rows"] for row in part]
     assert rows == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]
 
 
@@ -48,7 +49,7 @@ def test_case_l2_dropped_rows_are_counted(bench):
     train = {"epochs": 2.0, "batch": 4, "micro": 1, "partial": "drop"}
     ran = bench.sums([1.0] * 5, [1.0] * 5, train=train, spy={"gradients": True})
     assert gradients(ran) == [1.0, 1.0]
-    assert {part[0] for _, part in bench.parts.BOOKS["rows"]} == {0, 1, 2, 3}
+    assert {part[0] for _, part in BOOKS["rows"]} == {0, 1, 2, 3}
     assert [(count.what, count.number) for count in ran.report.counts] == [("rows dropped in each epoch", 1)]
 
 
@@ -89,7 +90,7 @@ def test_case_l4_a_window_without_a_counted_label_is_skipped_counted_and_named(b
     assert [(count.what, count.number) for count in ran.report.counts] == [("windows skipped: empty", 1)]
     assert [event.skipped for event in ran.of(Logged)] == [0, 1, 0]
     assert ran.seen("applied") == [(1, True), (2, False), (3, True)]
-    assert (1, [2]) not in bench.parts.BOOKS["rows"]
+    assert (1, [2]) not in BOOKS["rows"]
 
 
 def test_case_l4_an_interval_leaves_skipped_windows_out_of_its_means(bench):

@@ -10,6 +10,7 @@ from nlpkernel.engine.materialise import allocate, fill, generator_for
 from nlpkernel.engine.opening import group_parameters
 from nlpkernel.errors import PluginError
 from nlpkernel.hookspecs.model import Anatomy, Model
+from nlpkernel_sdk.notes import BOOKS
 from nlpkernel_sdk.regression import build
 from nlpkernel_sdk.tiny import TinyModel
 
@@ -115,7 +116,7 @@ def test_parameters_have_the_type_of_the_precision(bench):
 def test_the_types_of_a_precision_hold_in_training_and_evaluation(bench):
     """Its autocast is entered for every forward: 4 of two steps, and 3 of the evaluation of 10 rows."""
     bench.run(precision=bench.use("Half"), data=bench.use("HalfData"), train={"steps": 2, "micro": 4})
-    assert len(bench.parts.BOOKS["autocast"]) == 4 + 3
+    assert len(BOOKS["autocast"]) == 4 + 3
 
 
 def test_a_model_that_was_made_asleep_is_woken(bench):
@@ -133,7 +134,7 @@ def test_transforms_are_threaded_in_the_order_of_the_plan(bench):
         return bench.run(name=name, model=model, train={"steps": 1}, optimizer={"lr": 1e-30})
 
     ran = transformed(2, 3, name="a")
-    assert bench.parts.BOOKS["grow"] == [(2, "meta"), (3, "meta")]
+    assert BOOKS["grow"] == [(2, "meta"), (3, "meta")]
     # (1 + 2) * 3 and (1 * 3) + ... differ: the second sees what the first made.
     assert float(ran.weights["factor"]) == (1 + 2) * 10 + 3
     turned = transformed(3, 2, name="b")

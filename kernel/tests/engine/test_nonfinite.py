@@ -10,6 +10,7 @@ import torch
 
 from nlpkernel.errors import TrainingError
 from nlpkernel.events import Decided, Evaluated, Logged, RunEnded, StepCompleted, VersionSaved, WindowSkipped
+from nlpkernel_sdk.notes import BOOKS
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "fused": {"kind": "adamw"},
@@ -92,7 +93,7 @@ def test_case_l5_nothing_is_evaluated_or_saved_on_top_of_it(bench, optimizer, du
     # What was learned before is kept.
     (saved,) = ran.of(VersionSaved)
     assert saved.progress.step == bad
-    version = bench.parts.ShelfStore(ran.folder / "shelf", None).load()
+    version = bench.shelf(ran.folder).load()
     assert version.step == bad
     kept = {path[6:]: leaf.value for path, leaf in version.tree.items() if path.startswith("model/")}
     assert same(kept, before.weights)
@@ -165,7 +166,7 @@ def test_case_l5_rollback_takes_up_a_version_and_leaves_the_window_out(bench, op
     assert [event.action for event in ran.of(Decided)] == ["rollback"]
     assert numbers_were_computed(ran)
     # A component is taken back too: its count is that of the updates.
-    assert bench.parts.BOOKS["counter"][-1] == (STEPS - 1,)
+    assert BOOKS["counter"][-1] == (STEPS - 1,)
 
 
 @pytest.mark.parametrize("second", [5, 8], ids=["before the next save", "after it"])

@@ -55,7 +55,7 @@ def test_latest_names_the_newest_run(bench, trained):
 
 def test_buffers_that_no_version_holds_are_made_again(bench):
     ran = bench.run(model=bench.use("Tabled"), checkpoint=bench.use("Shelf"))
-    version = bench.parts.ShelfStore(ran.folder / "shelf", None).load()
+    version = bench.shelf(ran.folder).load()
     assert "model/table" not in version.tree
     assert open_model(ran.folder).model.table.tolist() == [0.0, 1.0, 2.0, 3.0]
 

@@ -9,17 +9,18 @@ import pytest
 import nlpkernel
 from nlpkernel.engine.rehearsal import Rehearsed, rehearse
 from nlpkernel.errors import TrainingError
+from nlpkernel_sdk.notes import BOOKS
 
 
 def rehearsed(bench, monkeypatch, *monitors, **sections) -> Rehearsed:
     monkeypatch.chdir(bench.folder)
     monkeypatch.setattr(tempfile, "tempdir", str(bench.folder))
-    bench.parts.BOOKS.clear()
+    BOOKS.clear()
     return rehearse(nlpkernel.Plan.of(bench.values(*monitors, **sections)))
 
 
 def spy(bench, word):
-    return [entry[1:] for entry in bench.parts.BOOKS["spy"] if entry[0] == word]
+    return [entry[1:] for entry in BOOKS["spy"] if entry[0] == word]
 
 
 def test_nothing_is_kept(bench, monkeypatch):

@@ -18,6 +18,7 @@ import torch
 import nlpkernel
 from nlpkernel.events import StepCompleted
 from nlpkernel_sdk import tiny_values
+from nlpkernel_sdk.notes import BOOKS
 
 PLAN = {
     "train": {
@@ -162,11 +163,11 @@ def test_a_run_leaves_nothing_behind(bench, end, monkeypatch):
 
 def test_the_generators_are_those_of_the_seed_while_it_runs(bench):
     bench.run(bench.use("Draws"), name="a", train={"steps": 2, "seed": 5})
-    first = bench.parts.BOOKS["draws"]
+    first = BOOKS["draws"]
     bench.run(bench.use("Draws"), name="b", train={"steps": 2, "seed": 5})
-    assert bench.parts.BOOKS["draws"] == first
+    assert BOOKS["draws"] == first
     bench.run(bench.use("Draws"), name="c", train={"steps": 2, "seed": 6})
-    assert all(one != other for one, other in zip(bench.parts.BOOKS["draws"][0], first[0], strict=True))
+    assert all(one != other for one, other in zip(BOOKS["draws"][0], first[0], strict=True))
 
 
 @pytest.mark.parametrize("deterministic", [True, False])

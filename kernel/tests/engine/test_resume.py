@@ -12,6 +12,7 @@ import nlpkernel
 from nlpkernel.errors import CheckpointError, UsageError
 from nlpkernel.events import Evaluated, Logged, RunEnded, RunStarted, StepCompleted
 from nlpkernel_sdk import tiny_values
+from nlpkernel_sdk.notes import BOOKS
 
 N = 5
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -40,7 +41,7 @@ def parted(bench, *monitors, at=N, **plan):
 
 def tree(bench, ran):
     """The whole state in the last version, but for the evaluation that the stop added."""
-    version = bench.parts.ShelfStore(ran.folder / "shelf", None).load()
+    version = bench.shelf(ran.folder).load()
     return {path: leaf for path, leaf in version.tree.items() if path != "run/memory"}
 
 
@@ -87,9 +88,9 @@ def test_case_r6_wherever_the_run_is_parted(bench, at):
 def test_case_r6_the_next_draws_of_every_generator_are_those_of_the_unbroken_run(bench):
     plan = sections(bench)
     bench.run(bench.use("Script"), bench.use("Draws"), name="whole", **plan)
-    draws = bench.parts.BOOKS["draws"]
+    draws = BOOKS["draws"]
     parted(bench, bench.use("Draws"), **plan)
-    assert bench.parts.BOOKS["draws"] == draws
+    assert BOOKS["draws"] == draws
     assert len(set(draws[0])) == 3
 
 
@@ -200,7 +201,7 @@ def test_the_last_version_knows_of_the_last_evaluation(bench):
     for every in (1, N, 2 * N):
         plan = sections(bench, name=f"every-{every}", checkpoint=bench.use("Shelf", every=every))
         ran = bench.run(**plan)
-        version = bench.parts.ShelfStore(ran.folder / "shelf", None).load()
+        version = bench.shelf(ran.folder).load()
         assert version.step == 2 * N
         assert version.facts["metrics"] == ran.report.metrics
         assert ran.report.metrics["validation/loss"] == ran.of(Evaluated)[-1].metrics["loss"]
@@ -290,4 +291,4 @@ def test_a_part_that_refuses_its_state_is_named(bench):
 def test_the_state_of_a_component_is_taken_up(bench):
     plan = sections(bench)
     parted(bench, bench.use("Counter"), **plan)
-    assert bench.parts.BOOKS["counter"] == [(number,) for number in range(N + 1, 2 * N + 1)]
+    assert BOOKS["counter"] == [(number,) for number in range(N + 1, 2 * N + 1)]

@@ -6,6 +6,7 @@ import pytest
 
 from nlpkernel.errors import TrainingError
 from nlpkernel.events import Logged, WindowSkipped
+from nlpkernel_sdk.notes import BOOKS
 
 #: Rows of 1 give a gradient of 1. This row's loss is finite, and its gradient times a scale of 256 is not.
 LARGE = 3e37
@@ -29,7 +30,7 @@ def test_case_r1_the_rate_of_update_k_is_a_line(bench):
     ran = run(bench, rows=[1.0] * 10)
     assert ran.logged("rate") == [pytest.approx(1e-5 * (1 - k / 10), rel=1e-12) for k in range(10)]
     assert ran.logged("loss")[0] == 1.0
-    assert bench.parts.BOOKS["scale"][-1] == (256.0, 10)
+    assert BOOKS["scale"][-1] == (256.0, 10)
 
 
 def test_case_r1_an_overflow_moves_neither_schedule_nor_count(bench):
@@ -40,7 +41,7 @@ def test_case_r1_an_overflow_moves_neither_schedule_nor_count(bench):
     (skipped,) = ran.of(WindowSkipped)
     assert (skipped.step, skipped.reason, skipped.samples) == (2, "overflow", ("row 2",))
     assert [(count.what, count.number) for count in ran.report.counts] == [("windows skipped: overflow", 1)]
-    assert bench.parts.BOOKS["scale"] == [(256.0, 1), (256.0, 2), (128.0, 0), (128.0, 1), (128.0, 2)]
+    assert BOOKS["scale"] == [(256.0, 1), (256.0, 2), (128.0, 0), (128.0, 1), (128.0, 2)]
     assert [event.skipped for event in ran.of(Logged)] == [0, 0, 1, 0, 0]
 
 
@@ -48,11 +49,11 @@ def test_case_r1_scale_and_counter_are_taken_up_again(bench):
     rows = [1.0, LARGE, 1.0, 1.0, 1.0, 1.0, LARGE, 1.0, 1.0, 1.0]
     sections = {"checkpoint": bench.use("Shelf"), "precision": {"growth": 5}}
     whole = run(bench, bench.use("Script"), rows=rows, name="whole", **sections)
-    scales = list(bench.parts.BOOKS["scale"])
+    scales = list(BOOKS["scale"])
     run(bench, bench.use("Script", at={"5": "STOP"}), rows=rows, **sections)
-    assert bench.parts.BOOKS["scale"] == scales[:5]
+    assert BOOKS["scale"] == scales[:5]
     rest = run(bench, bench.use("Script"), rows=rows, resume="newest", **sections)
-    assert bench.parts.BOOKS["scale"] == scales[5:]
+    assert BOOKS["scale"] == scales[5:]
     assert scales[4] == (128.0, 3)
     assert rest.logged("rate") == whole.logged("rate")[5:]
     assert rest.report.progress == whole.report.progress

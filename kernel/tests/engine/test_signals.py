@@ -69,7 +69,7 @@ def test_case_p3_the_second_signal_leaves_at_once_with_an_older_version_valid(be
     values = plan(bench, bench.use("Kill", where="step", number=int(number), step=5, times=2))
     assert bench.fork(SOURCE, json.dumps(values)) == (code(number), "")
     assert not (bench.folder / "tiny" / "report.json").exists()
-    store = bench.parts.ShelfStore(bench.folder / "tiny" / "shelf", None)
+    store = bench.shelf(bench.folder / "tiny")
     assert [info.step for info in store.list()] == [3]
     assert store.load().step == 3
 
