@@ -6,6 +6,7 @@ import multiprocessing
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -151,6 +152,19 @@ def warm() -> None:
     # The first step of any optimizer imports much of torch, and makes a folder for temporary files.
     parameter = torch.zeros(1, requires_grad=True)
     torch.optim.AdamW([parameter], fused=True).step()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time moves only where a component sleeps, and then at once: what is measured can be written down."""
+    now = 1000.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    for name, function in (("sleep", sleep), ("monotonic", lambda: now), ("time", lambda: now)):
+        monkeypatch.setattr(time, name, function)
 
 
 @pytest.fixture

@@ -297,7 +297,7 @@ class Broken:
 
 @component
 class Slow:
-    """Takes its time in each evaluation."""
+    """Takes three seconds for each evaluation; see the fixture `clock`."""
 
     @hookimpl
     def subscribe(self):
@@ -305,7 +305,7 @@ class Slow:
 
     @hookimpl
     def weights_for(self):
-        time.sleep(0.11)
+        time.sleep(3.0)
         return nullcontext()
 
 
@@ -321,7 +321,7 @@ class Warner:
 
 @component
 class Lagging:
-    """Takes its time in given steps."""
+    """Takes its time in given steps; see the fixture `clock`."""
 
     steps: dict[str, float] = setting(help="seconds by step")
 
