@@ -58,8 +58,7 @@ def test_the_list_of_plugins_in_json_imports_json_and_nothing_heavier(tmp_path: 
 
 def test_check_of_a_right_plan_imports_nothing_heavy(tmp_path: Path) -> None:
     plan = startup.starter(tmp_path)
-    if plan is None:
-        pytest.skip("no installed plugin brings a starter plan")
+    assert plan is not None, "an installed plugin brings a starter plan"
     modules = extra(tmp_path, "check", plan)
     assert "nlpkernel.plan.plan" in modules
     assert modules.isdisjoint(startup.HEAVY)

@@ -21,6 +21,28 @@ from typing import Any, Literal
 from nlpkernel import component, extension, hookimpl, setting, settings
 """
 
+#: Settings of every kind, for a component `own`.
+ALL_KINDS = """
+lr: float = setting(gt=0, le=10, help="peak learning rate")
+count: int = setting(default=3, ge=1, unit="count")
+size: int = setting(default=0, unit="bytes")
+wait: float = setting(default=0.0, unit="seconds")
+seconds: int = setting(default=1, unit="seconds")
+text: str = setting(default="abc", min_length=2)
+flag: bool = setting(default=False)
+way: Literal["up", "down"] = setting(default="up")
+level: Literal[1, 2] = setting(default=1)
+pair: tuple[float, float] = setting(default=(1, 2), ge=0)
+many: tuple[int, ...] = setting(default=())
+some: list[int] = setting(default=[], le=9)
+names: list[str] = setting(default=["x"], min_length=1)
+table: dict[str, float] = setting(factory=dict)
+where: Path | None = setting(default=None)
+mixed: Literal["auto"] | int = setting(default="auto")
+either: int | list[int] | None = setting(default=None, ge=1)
+anything: Any = setting(default=None)
+"""
+
 #: A data, a model and an optimizer that say nothing and can do nothing: enough to check a plan.
 PARTS = """
 @component
@@ -173,3 +195,10 @@ def lay_fixture() -> Callable[..., None]:
 def shop(tmp_path: Path) -> Shop:
     """A folder for components and plans."""
     return Shop(tmp_path)
+
+
+@pytest.fixture
+def kinds(shop: Shop) -> Shop:
+    """A shop whose component has settings of every kind."""
+    shop.own(ALL_KINDS)
+    return shop

@@ -34,6 +34,7 @@ from peers import Peer, peers
 from torch import Tensor, nn
 
 from nlpkernel import Plan, component, hookimpl, setting
+from nlpkernel.cli.output import table
 from nlpkernel.engine.api import Loop
 from nlpkernel.hookspecs.data import DataInfo, Microbatch, SplitInfo
 from nlpkernel.hookspecs.model import Anatomy, Model, Outputs, ParameterFacts
@@ -366,9 +367,7 @@ def main() -> None:
     )
     keys = ("row", "us", "min_us", "over_us", "over_naive_us")
     cells = [keys, *[tuple("" if row.get(key) is None else str(row[key]) for key in keys) for row in rows]]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(keys))]
-    for line in cells:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    table(cells, head=True)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from nlpkernel.cli.output import table
+
 #: Never at start, whatever the command.
 HEAVY = ("torch", "numpy", "zmq", "cupy")
 #: Not for `--help` and `plugins`, which do without: each costs tens of milliseconds.
@@ -92,11 +94,11 @@ def measure(rows: dict[str, list[str]], repeats: int, folder: Path) -> list[dict
                 times[name].append(spent)
     bare = statistics.median(times["bare python"])
     base = imported(BARE, folder)
-    table = []
+    measured = []
     for name, arguments in rows.items():
         modules = imported(arguments, folder)
         median = statistics.median(times[name])
-        table.append(
+        measured.append(
             {
                 "row": name,
                 "min_ms": round(min(times[name]), 1),
@@ -108,7 +110,7 @@ def measure(rows: dict[str, list[str]], repeats: int, folder: Path) -> list[dict
                 "dear": [each for each in DEAR if each in modules],
             }
         )
-    return table
+    return measured
 
 
 def main() -> None:
@@ -126,18 +128,16 @@ def main() -> None:
         plan = str(Path(args.plan).resolve()) if args.plan else starter(folder)
         if plan is not None:
             rows["check"] = command("check", plan)
-        table = measure(rows, args.repeats, folder)
+        measured = measure(rows, args.repeats, folder)
     if args.json:
-        for row in table:
+        for row in measured:
             print(json.dumps(row))
         return
     print(f"{Path(sys.executable).name} {shlex.join(sys.argv)}")
     print(f"CPU ms of a child process, {args.repeats} turns, Python {sys.version.split()[0]}")
     head = ("row", "min", "median", "over bare", "ratio", "modules", "heavy", "dear")
-    cells = [head, *[tuple(_cell(value) for value in row.values()) for row in table]]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(head))]
-    for line in cells:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    cells = [head, *[tuple(_cell(value) for value in row.values()) for row in measured]]
+    table(cells, head=True)
     if plan is None:
         print("check: skipped, because no installed plugin brings a starter plan; give one with --plan")
 

@@ -9,10 +9,19 @@ from __future__ import annotations
 
 import sys
 import types
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, overload
+from typing import (
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 import attrs
 import pluggy
@@ -208,9 +217,10 @@ def _type(field: attrs.Attribute[Any], cls: type) -> Any:
     if isinstance(kind, str):
         # The class that wrote the annotation knows the names in it; a subclass may live in another module.
         owner = next(base for base in cls.__mro__ if field.name in vars(base).get("__annotations__", {}))
-        names = {**vars(typing), **vars(sys.modules[owner.__module__])}
+        # One annotation at a time: that of another setting may name what is only there for type checkers.
+        alone = types.SimpleNamespace(__annotations__={field.name: kind})
         try:
-            kind = eval(kind, names, {"types": types})
+            kind = get_type_hints(alone, vars(sys.modules[owner.__module__]))[field.name]
         except Exception as error:
             raise TypeError(
                 f"{cls.__qualname__}.{field.name}: the type {field.type!r} cannot be resolved ({error}); "

@@ -54,7 +54,8 @@ class Run:
     """One execution of a plan, as hooks get it.
 
     folder: the run's own folder. cache: a folder shared by all runs, for what can be made again. device, group, data,
-    model are there from the moment that the engine opened them. counts: what was skipped or repaired, by (who, what).
+    model are there from the moment that the engine opened them. quiet: whoever started the run wants to see warnings
+    only. counts: what was skipped or repaired, by (who, what).
     """
 
     name: str
@@ -69,6 +70,7 @@ class Run:
     group: Group | None = None
     data: Data | None = None
     model: Model | None = None
+    quiet: bool = False
     progress: Progress = attrs.field(factory=Progress)
     counts: Counter[tuple[str, str]] = attrs.field(factory=Counter)
 

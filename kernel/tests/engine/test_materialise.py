@@ -80,6 +80,7 @@ def test_values_of_another_type_are_the_float32_ones_rounded():
     full, half = made(on_meta(Tied)), made(on_meta(Tied), dtype=torch.bfloat16)
     assert half.embedding.weight.dtype == torch.bfloat16
     assert half.count.dtype == torch.int64
+    assert half.table.dtype == torch.float32, "a table is no weight"
     assert torch.equal(half.embedding.weight, full.embedding.weight.to(torch.bfloat16))
 
 

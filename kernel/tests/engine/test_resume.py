@@ -98,6 +98,15 @@ def test_case_r6_what_an_optimizer_keeps_in_its_groups(bench):
     assert_joined(*parted(bench, **sections(bench, optimizer=bench.use("Drifting"))))
 
 
+def test_which_kernel_an_optimizer_uses_is_not_taken_over_from_a_version(bench):
+    """A version from a device with fused kernels must be taken up on one without."""
+    state = {"fused": bench.use("Stepping", fused=True), "plain": bench.use("Stepping", fused=False)}
+    bench.run(bench.use("Script", at={"2": "STOP"}), **sections(bench, optimizer=state["fused"]))
+    rest = bench.run(bench.use("Script"), resume="newest", **sections(bench, optimizer=state["plain"]))
+    assert rest.error is None
+    assert BOOKS["fused"] == [(False, 0.5)], "and a setting that is state is"
+
+
 def test_case_r6_in_a_new_process(bench):
     plan = sections(bench)
     whole = bench.run(bench.use("Script"), name="whole", **plan)

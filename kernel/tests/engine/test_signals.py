@@ -21,7 +21,7 @@ from nlpkernel.engine.api import Loop
 from nlpkernel.plan import Plan
 plan = Plan.of(json.loads(arguments[0]))
 try:
-    sys.exit(finish(Loop(plan, Path(plan.name)), quiet=True))
+    sys.exit(finish(Loop(plan, Path(plan.name), quiet=True)))
 except KeyboardInterrupt:
     sys.exit(130)
 """

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nlpkernel.plan.units import format_unit, parse_unit
+from nlpkernel.plan.units import parse_unit
 
 
 @pytest.mark.parametrize(
@@ -105,54 +105,19 @@ def test_every_other_text_is_a_value_error_and_nothing_else(text: str, unit: Any
 
 
 @given(
-    st.integers(0, 10**20)
-    | st.integers(0, 500).map(lambda n: n * 2**20)
-    | st.integers(0, 500).map(lambda n: n * 10**9)
+    st.integers(0, 10**9), st.integers(0, 999), st.sampled_from([("kB", 10**3), ("MB", 10**6), ("GB", 10**9)])
 )
-def test_sizes_read_back_as_exactly_what_they_were(value: int) -> None:
-    assert parse_unit(format_unit(value, "bytes"), "bytes") == value
+def test_a_size_is_its_digits_times_its_unit(whole: int, thousandths: int, unit: tuple[str, int]) -> None:
+    name, factor = unit
+    expected = whole * factor + thousandths * factor // 1000
+    assert parse_unit(f"{whole}.{thousandths:03d}{name}", "bytes") == expected
 
 
-@given(st.integers(0, 10**20) | st.integers(0, 5000).map(lambda n: n * 10**8))
-def test_counts_read_back_as_exactly_what_they_were(value: int) -> None:
-    text = format_unit(value, "count")
-    assert (int(text) if text.isdecimal() else parse_unit(text, "count")) == value
+@given(st.integers(0, 99), st.integers(0, 59), st.integers(0, 59))
+def test_the_parts_of_a_duration_add_up(hours: int, minutes: int, seconds: int) -> None:
+    assert parse_unit(f"{hours}h{minutes}m{seconds}s", "seconds") == 3600 * hours + 60 * minutes + seconds
 
 
-@given(st.floats(0, 1e300) | st.integers(0, 10**7).map(float) | st.integers(0, 10**6).map(lambda n: n / 1000))
-def test_durations_read_back_as_exactly_what_they_were(value: float) -> None:
-    assert parse_unit(format_unit(value, "seconds"), "seconds") == value
-
-
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [
-        (1_500_000_000, "bytes", "1.5 GB"),
-        (200 * 2**20, "bytes", "200 MiB"),
-        (0, "bytes", "0 B"),
-        (999, "bytes", "999 B"),
-        (1_234_567_891, "bytes", "1234567891 B"),
-        (2**40, "bytes", "1 TiB"),
-        (10**15, "bytes", "1 PB"),
-        (300, "seconds", "5 m"),
-        (86400, "seconds", "1 d"),
-        (5400.0, "seconds", "90 m"),
-        (0.25, "seconds", "250 ms"),
-        (1.25, "seconds", "1.25 s"),
-        (0.005, "seconds", "5 ms"),
-        (1e-9, "seconds", "0.000001 ms"),
-        (0, "seconds", "0 s"),
-        (59.5, "seconds", "59.5 s"),
-        (300_000_000, "count", "300 M"),
-        (1200, "count", "1200"),
-        (10_000, "count", "10 k"),
-        (0, "count", "0"),
-        (7, "count", "7"),
-        (-5, "seconds", "-5 s"),
-        (float("inf"), "seconds", "inf s"),
-        (-1, "bytes", "-1 B"),
-        (2.5, "count", "2.5"),
-    ],
-)
-def test_the_shortest_exact_text_is_written(value: float, unit: Any, text: str) -> None:
-    assert format_unit(value, unit) == text
+@given(st.integers(0, 10**12), st.sampled_from([("k", 10**3), ("M", 10**6), ("B", 10**9), ("T", 10**12)]))
+def test_a_count_is_its_digits_times_its_unit(number: int, unit: tuple[str, int]) -> None:
+    assert parse_unit(f"{number}{unit[0]}", "count") == number * unit[1]

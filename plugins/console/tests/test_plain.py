@@ -6,6 +6,9 @@ import pytest
 
 from nlpkernel import events
 from nlpkernel.bus import Bus
+from nlpkernel.context import Run
+from nlpkernel.plan.train import Train
+from nlpkernel_console.component import Console
 from nlpkernel_console.output import Output
 from nlpkernel_console.plain import PlainView
 from nlpkernel_console.terminal import choose
@@ -85,6 +88,17 @@ def test_quiet_shows_warnings_only(make):
         bus.publish(events.Notice(time=0, level=level, source="a", message=level))
     bus.publish(events.ObserverDetached(time=0, source="x", hook="Logged", error="y"))
     assert lines() == ["warning: a: warning", "warning: x is not called any more for Logged: y"]
+
+
+@pytest.mark.parametrize("style", ["auto", "plain", "live"])
+def test_a_run_that_was_started_quietly_shows_warnings_only(tmp_path, capsys, style):
+    run = Run(name="r", folder=tmp_path, cache=tmp_path, train=Train(), quiet=True)
+    console = Console(style=style)
+    console.subscribe(run, run.bus)
+    run.notice("a", "nothing to see")
+    run.notice("a", "look out", level="warning")
+    console.close(run)
+    assert capsys.readouterr().out == "warning: a: look out\n"
 
 
 GOOD = {"TERM": "xterm-256color"}

@@ -37,6 +37,6 @@ class Plain:
     @hookimpl
     def create_precision(self, run: Run) -> object:
         """Nothing to set up."""
-        from nlpkernel.engine.group import PlainPrecision
+        from nlpkernel.engine.precision import PlainPrecision
 
         return PlainPrecision()

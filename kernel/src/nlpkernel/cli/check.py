@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from nlpkernel.cli.options import plan_options
 from nlpkernel.cli.output import say, write_json
 from nlpkernel.words import size
 
@@ -17,10 +18,7 @@ HELP = "Find every mistake in a plan, and show it filled: each setting with wher
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("plan", help="the plan: .toml, .yaml or .json")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="override a setting"
-    )
+    plan_options(parser)
     parser.add_argument(
         "--data", action="store_true", help="open the data too: sizes, lengths, first samples, steps"
     )

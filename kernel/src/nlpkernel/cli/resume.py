@@ -23,4 +23,4 @@ def execute(args: argparse.Namespace) -> int:
     from nlpkernel.plan import Plan
 
     plan = Plan.load(folder / runs.PLAN)
-    return finish(Loop(plan, folder, resume=args.version or "newest"), quiet=args.quiet)
+    return finish(Loop(plan, folder, resume=args.version or "newest", quiet=args.quiet))

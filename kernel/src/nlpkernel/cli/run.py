@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from nlpkernel.cli.options import plan_options
 from nlpkernel.cli.output import say
+
+if TYPE_CHECKING:
+    from nlpkernel.engine.api import Loop
 
 HELP = "Train. The run gets the folder runs/NAME; a signal ends it after its step, saved."
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("plan", help="the plan: .toml, .yaml or .json")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="override a setting"
-    )
+    plan_options(parser)
     parser.add_argument(
         "--runs", default="runs", metavar="FOLDER", help="where run folders are (default: runs)"
     )
@@ -39,16 +41,14 @@ def execute(args: argparse.Namespace) -> int:
         return 0
     from nlpkernel.engine.api import Loop
 
-    return finish(Loop(plan, Path(args.runs) / plan.name, overwrite=args.overwrite), quiet=args.quiet)
+    folder = Path(args.runs) / plan.name
+    return finish(Loop(plan, folder, overwrite=args.overwrite, quiet=args.quiet))
 
 
-def finish(loop: object, *, quiet: bool) -> int:
+def finish(loop: Loop) -> int:
     """Take a run to its end and print its report; 128 + signal where a signal ended it."""
-    from nlpkernel.engine.api import Loop
-
-    assert isinstance(loop, Loop)
     for _ in loop.steps():
         pass
-    if not quiet:
+    if not loop.quiet:
         say(loop.report().text())
     return 0 if loop.signal is None else 128 + loop.signal

@@ -59,7 +59,7 @@ class Loop:
     """One run from its folder to its report.
 
     `listen` is told every event. `limit` ends the run after so many steps, as if it were its length. `signal` is the
-    number of the signal that ended it, if one did.
+    number of the signal that ended it, if one did. `quiet`: warnings only are to be seen.
     """
 
     def __init__(
@@ -71,9 +71,10 @@ class Loop:
         resume: str | None = None,
         listen: Callable[[Event], None] | None = None,
         limit: int | None = None,
+        quiet: bool = False,
     ) -> None:
         self.plan, self.folder, self.overwrite, self.resume = plan, folder, overwrite, resume
-        self.listen, self.limit = listen, limit
+        self.listen, self.limit, self.quiet = listen, limit, quiet
         self.session: Session | None = None
         self.status, self.reason = "failed", ""
         self.signal: int | None = None
@@ -89,7 +90,9 @@ class Loop:
             stack.enter_context(log_file(self.folder / runs.LOGS / "rank-0.log"))
             stack.enter_context(environment(self.plan.train))
             signals = stack.enter_context(Signals())
-            session = self.session = open_session(self.plan, self.folder, stack, self.listen)
+            session = self.session = open_session(
+                self.plan, self.folder, stack, self.listen, quiet=self.quiet
+            )
             stack.callback(self._end, start)
             if self.resume is None:
                 runs.point_latest(self.folder)

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from nlpkernel.engine.session import Session
 
 
+#: Entries of a parameter group that say which of torch's kernels is used: of this device, not of the state.
+_IMPLEMENTATION = frozenset({"fused", "foreach", "capturable"})
+
+
 def capture(session: Session) -> Snapshot:
     """Everything that matters, between two steps."""
     run, group, work = session.run, session.group, session.work
@@ -134,7 +138,7 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, named: Any, values: Mappin
         for parameter in group["params"]
     }
     for group, saved in zip(optimizer.param_groups, groups, strict=True):
-        group.update(saved)
+        group.update((key, value) for key, value in saved.items() if key not in _IMPLEMENTATION)
     optimizer.state.clear()
     for path, value in values.items():
         if path == "groups":

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -267,33 +266,3 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
     }
     buffers = {name: tensor for name, tensor in module.named_buffers() if name not in transient}
     return {**dict(module.named_parameters()), **buffers}
-
-
-class PlainPrecision:
-    """float32 throughout."""
-
-    name = "fp32"
-    parameter = reduce = output = torch.float32
-    scaled = False
-    _context = nullcontext()
-
-    def autocast(self) -> AbstractContextManager[Any]:
-        """Nothing is cast."""
-        return self._context
-
-    def scale(self, loss: Tensor) -> Tensor:
-        """The loss as it is."""
-        return loss
-
-    def unscale(self, gradients: Iterable[Tensor]) -> None:
-        """Nothing was scaled."""
-
-    def observe(self, bad: bool) -> None:
-        """There is no scale to adapt."""
-
-    def state(self) -> Mapping[str, Any]:
-        """Nothing to remember."""
-        return {}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Nothing to take up."""

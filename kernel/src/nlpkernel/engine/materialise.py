@@ -12,7 +12,9 @@ from nlpkernel.hookspecs.model import Model
 
 
 def allocate(module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
-    """Give every parameter and buffer memory on `device`, without values; floating ones in `dtype`.
+    """Give every parameter and buffer memory on `device`, without values; floating parameters in `dtype`.
+
+    Buffers keep the type that the model gave them: tables and running sums are no weights.
 
     `Module.to_empty` makes two tensors of a tied one; here a tensor that is held twice stays one.
     """
@@ -20,7 +22,8 @@ def allocate(module: nn.Module, device: torch.device, dtype: torch.dtype) -> Non
 
     def fresh(tensor: Tensor) -> Tensor:
         if id(tensor) not in made:
-            kind = dtype if tensor.is_floating_point() else tensor.dtype
+            weight = isinstance(tensor, nn.Parameter) and tensor.is_floating_point()
+            kind = dtype if weight else tensor.dtype
             empty = torch.empty_like(tensor, device=device, dtype=kind)
             made[id(tensor)] = (
                 nn.Parameter(empty, requires_grad=tensor.requires_grad)

@@ -53,13 +53,19 @@ def activate(plan: Plan, folder: Path) -> tuple[Run, Hooks, Composition]:
 
 
 def open_session(
-    plan: Plan, folder: Path, stack: ExitStack, listen: Callable[[Event], None] | None = None
+    plan: Plan,
+    folder: Path,
+    stack: ExitStack,
+    listen: Callable[[Event], None] | None = None,
+    *,
+    quiet: bool = False,
 ) -> Session:
     """Open everything in the order in which it is needed; `stack` closes it in reverse, whatever happens.
 
     `listen` is told every event, as if it were the last monitor of the plan.
     """
     run, hooks, composition = activate(plan, folder)
+    run.quiet = quiet
     _at_exit(stack, "the kernel", lambda: _close_components(hooks, run))
     for placed in composition.placed:
         run.bus.owner = placed.found.owner

@@ -101,7 +101,7 @@ class Group(Protocol):
         finish_block: Callable[[nn.Module], nn.Module],
         dtype: torch.dtype,
     ) -> nn.Module:
-        """Cut, wrap and allocate a model that is on the meta device, its floating tensors in `dtype`; its values are
+        """Cut, wrap and allocate a model that is on the meta device, its floating parameters in `dtype`; its values are
         filled afterwards.
         `finish_block` is applied to each block at the moment that the layout needs."""
 

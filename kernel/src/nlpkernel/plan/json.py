@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from nlpkernel.errors import Place, Problem
-from nlpkernel.plan.codes import DUPLICATE
 from nlpkernel.plan.nodes import Node
 from nlpkernel.plan.source import DEEPEST, Slip, Source, shown, too_deep
 
@@ -94,21 +94,9 @@ class _Reader:
                 raise Slip(self.pos, f"expected ':' after the key {shown(key)}, found {found}", hint)
             self.pos += 1
             self.blank()
-            self.value(depth + 1, self.under(table, key, start))
+            self.value(depth + 1, partial(self.source.put, table, key, start))
             char = self.separator("}", "object")
         self.pos += 1
-
-    def under(self, table: Node, key: str, start: int) -> Callable[[Node], None]:
-        """What puts a node under `key`, unless something is there already."""
-
-        def keep(node: Node) -> None:
-            node.key_place = self.source.place(start)
-            first: Node = table.value.setdefault(key, node)
-            if first is not node:
-                message = f"the key {shown(key)} is written twice; the first is at {first.key_place}"
-                self.source.note(start, message, "remove one of them", DUPLICATE)
-
-        return keep
 
     def items(self, array: Node, depth: int) -> None:
         self.pos += 1

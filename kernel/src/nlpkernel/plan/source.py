@@ -6,7 +6,8 @@ import re
 from bisect import bisect_right
 
 from nlpkernel.errors import Place, Problem
-from nlpkernel.plan.codes import DEPTH, SYNTAX
+from nlpkernel.plan.codes import DEPTH, DUPLICATE, SYNTAX
+from nlpkernel.plan.nodes import Node
 
 #: Levels of tables and lists that may stand in each other.
 DEEPEST = 100
@@ -55,6 +56,14 @@ class Source:
     def note(self, offset: int, message: str, hint: str | None = None, code: str = SYNTAX) -> None:
         """Record a problem at `offset`."""
         self.problems.append(Problem(code=code, message=message, place=self.place(offset), hint=hint))
+
+    def put(self, table: Node, key: str, offset: int, node: Node) -> None:
+        """Put a node under the key that stands at `offset`; of a key that is written twice the first one counts."""
+        node.key_place = self.place(offset)
+        first: Node = table.value.setdefault(key, node)
+        if first is not node:
+            message = f"the key {shown(key)} is written twice; the first is at {first.key_place}"
+            self.note(offset, message, "remove one of them", DUPLICATE)
 
     def slipped(self, slip: Slip) -> None:
         """Record a mistake that ended something."""

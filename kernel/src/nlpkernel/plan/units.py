@@ -8,7 +8,7 @@ from typing import Literal
 
 Unit = Literal["bytes", "seconds", "count"]
 
-#: Factors of the units, in milliseconds for durations. Of two texts of one length the first unit wins.
+#: Factors of the units, in milliseconds for durations.
 _BYTES = {"PB": 10**15, "PiB": 2**50, "TB": 10**12, "TiB": 2**40, "GB": 10**9, "GiB": 2**30}
 _BYTES |= {"MB": 10**6, "MiB": 2**20, "kB": 10**3, "KiB": 2**10, "B": 1}
 _MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
@@ -88,54 +88,6 @@ def _factor(text: str, name: str, unit: Unit) -> int:
     meant = near[0] if near else _WORDS.get(lower.rstrip("s"))
     tip = f"did you mean {meant}? " if meant in factors else ""
     raise ValueError(f"{_quoted(text)} has the unknown unit {name}: {tip}{_EXAMPLES[unit]}")
-
-
-def format_unit(value: int | float, unit: Unit) -> str:
-    """The shortest text for `value` that `parse_unit` reads as exactly the same: "1.5 GB", "5 m", "300 M".
-
-    A count that no unit makes shorter is a plain number. What has no such text (negative, not finite, a part of a byte)
-    is written as the number that it is.
-    """
-    smallest = {"bytes": "B", "seconds": "s", "count": ""}[unit]
-    if not 0 < value < float("inf") or (unit != "seconds" and value != int(value)):
-        return f"{str(value).removesuffix('.0')} {smallest}".rstrip()
-    texts = [str(int(value))] if unit == "count" else []
-    for name, factor in _FACTORS[unit].items():
-        number = _seconds_over(value, name, factor) if unit == "seconds" else _over(int(value), factor)
-        if number is not None and (number[0] != "0" or name == "ms"):
-            texts.append(f"{number} {name}")
-    return min(texts, key=len)
-
-
-def _over(value: int, factor: int) -> str | None:
-    """`value` over `factor` in decimal digits; None where there are many."""
-    whole, rest = divmod(value, factor)
-    digits = ""
-    while rest and len(digits) < 20:
-        digit, rest = divmod(rest * 10, factor)
-        digits += str(digit)
-    return None if rest else f"{whole}.{digits}" if digits else str(whole)
-
-
-def _seconds_over(value: float, name: str, factor: int) -> str | None:
-    """`value` seconds in another unit of time in decimal digits; None where they do not read back as `value`."""
-    if name in ("s", "ms"):
-        number = _positional(value, 3 if name == "ms" else 0)
-    else:
-        number = _positional(value * 1000 / factor)
-    fits = len(number) <= _LONGEST - 4 and parse_unit(f"{number}{name}", "seconds") == value
-    return number if fits else None
-
-
-def _positional(value: float, shift: int = 0) -> str:
-    """The shortest digits that read back as `value`, times 10^shift, without an exponent."""
-    mantissa, _, exponent = repr(float(value)).partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    point = len(whole) + int(exponent or 0) + shift
-    digits = (whole + fraction).rjust(len(whole + fraction) + max(0, -point), "0").ljust(point, "0")
-    point = max(point, 0)
-    whole, fraction = digits[:point].lstrip("0") or "0", digits[point:].rstrip("0")
-    return f"{whole}.{fraction}" if fraction else whole
 
 
 def _quoted(text: str) -> str:

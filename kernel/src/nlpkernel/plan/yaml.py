@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from nlpkernel.errors import Place, Problem
-from nlpkernel.plan.codes import DUPLICATE, KEY, NO_YAML, REFUSED
+from nlpkernel.plan.codes import KEY, NO_YAML, REFUSED
 from nlpkernel.plan.nodes import Node
 from nlpkernel.plan.source import DEEPEST, Slip, Source, shown, too_deep
 
@@ -139,7 +140,7 @@ class _Reader:
             keys: list[Node] = []
             self.node(kind, event, depth + 1, keys.append)
             key = keys[0].value
-            keep = self.under(table, key, offset)
+            keep: Callable[[Node], None] = partial(self.source.put, table, key, offset)
             if not isinstance(key, str):
                 what = "a table" if keys[0].is_table else "a list" if isinstance(key, list) else repr(key)
                 self.source.note(offset, f"a key must be text, not {what}", "put it in quotes", KEY)
@@ -150,18 +151,6 @@ class _Reader:
                 )
                 keep = _drop
             self.node(*self.next(), depth + 1, keep)
-
-    def under(self, table: Node, key: Any, offset: int) -> Callable[[Node], None]:
-        """What puts a node under `key`, unless something is there already."""
-
-        def keep(node: Node) -> None:
-            node.key_place = self.source.place(offset)
-            first: Node = table.value.setdefault(key, node)
-            if first is not node:
-                message = f"the key {shown(key)} is written twice; the first is at {first.key_place}"
-                self.source.note(offset, message, "remove one of them", DUPLICATE)
-
-        return keep
 
     def alias(self, name: str, offset: int, depth: int) -> Node:
         node = self.anchors.get(name)

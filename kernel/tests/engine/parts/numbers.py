@@ -422,3 +422,23 @@ class Asleep:
         model = build(TinyModel(hidden=16, dropout=0.9), info.window)
         model.module.eval()
         return model
+
+
+@component
+class Stepping:
+    """torch's AdamW in either form; its group keeps a number of its own, which only a version can bring back."""
+
+    fused: bool = setting(help="which form")
+
+    @hookimpl
+    def create_optimizer(self, groups):
+        tensors = [tensor for group in groups for tensor in group.tensors]
+        own = 0.5 if self.fused else 0.0
+        self._made = torch.optim.AdamW([{"params": tensors, "own": own}], lr=0.01, fused=self.fused)
+        return self._made
+
+    @hookimpl
+    def close(self):
+        (group,) = self._made.param_groups
+        if not self.fused:
+            note("fused", group["fused"], group["own"])

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Console:
     """A live view on a terminal; plain lines, without any control code, everywhere else.
 
-    It writes to standard output. On a terminal that has NO_COLOR or CI in its environment, or is a dumb one, `auto`
-    means plain lines too.
+    It writes to standard output; under `nlpkernel run -q` it is quiet, whatever its style. On a terminal that has
+    NO_COLOR or CI in its environment, or is a dumb one, `auto` means plain lines too.
     """
 
     style: Literal["auto", "live", "plain", "quiet"] = setting(
@@ -50,7 +50,9 @@ class Console:
         from nlpkernel_console.terminal import choose
 
         output = Output(sys.stdout)
-        style, obstacle = choose(self.style, terminal=sys.stdout.isatty(), environment=os.environ)
+        style, obstacle = choose(
+            "quiet" if run.quiet else self.style, terminal=sys.stdout.isatty(), environment=os.environ
+        )
         if style == "live":
             from nlpkernel_console.live import LiveView
 

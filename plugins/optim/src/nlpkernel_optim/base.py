@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -25,7 +26,7 @@ READS = "the optimizer is not fused, so each step pays one read of the device"
 
 
 @component
-class Optimizer:
+class Optimizer(ABC):
     """Base of the optimizers: a peak rate, and a schedule that says what part of it applies at each update."""
 
     #: "elementwise" or "whole_tensor": whether the update of one element depends on that element alone.
@@ -57,9 +58,9 @@ class Optimizer:
         )
         return attrs.evolve(facts, optimizer_bytes=round(self.state_bytes(count, width)))
 
+    @abstractmethod
     def state_bytes(self, parameters: int, width: float) -> float:
         """The size of the state of so many parameters of `width` bytes each."""
-        raise NotImplementedError
 
     def scale(self, run: Run) -> float:
         """The factor of the rate for the run's number of workers. Says so where it is not 1."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 
-class Guarded(torch.optim.Optimizer):
+class Guarded(torch.optim.Optimizer, ABC):
     """An optimizer that honours torch's `found_inf` and `grad_scale` attributes.
 
     found_inf: a float tensor without dimensions, or None. 1 makes this update a no-op: weights, moments and step
@@ -22,9 +23,9 @@ class Guarded(torch.optim.Optimizer):
     found_inf: Tensor | None = None
     _step_supports_amp_scaling = True
 
+    @abstractmethod
     def update(self, group: dict[str, Any], parameters: list[Tensor], gradients: list[Tensor]) -> None:
         """Update those parameters of a group that have a gradient."""
-        raise NotImplementedError
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from nlpkernel.engine.precision import PlainPrecision
 from nlpkernel_precision.scale import LossScale
 
-_NOTHING: AbstractContextManager[Any] = nullcontext()
 
-
-class Format:
+class Format(PlainPrecision):
     """A precision without a loss scale.
 
     `name` as the run shows it; `parameter`, `reduce` and `output` are the types of parameters, of gradient reduction,
     and of what matrix products give. The context of `autocast` is one object for the whole run, to be entered by one
     thread and not inside itself.
     """
-
-    scaled = False
 
     def __init__(
         self,
@@ -33,27 +29,9 @@ class Format:
     ) -> None:
         self.name = name
         self.parameter = parameter
-        self.reduce = torch.float32
         self.output = output
-        self._context = _NOTHING if output == torch.float32 else torch.autocast(device, output)
-
-    def autocast(self) -> AbstractContextManager[Any]:
-        """The context for forwards."""
-        return self._context
-
-    def scale(self, loss: Tensor) -> Tensor:
-        """The loss as it is."""
-        return loss
-
-    def unscale(self, gradients: Iterable[Tensor]) -> None:
-        """Nothing was scaled."""
-
-    def observe(self, bad: bool) -> None:
-        """There is no scale to adapt."""
-
-    def state(self) -> Mapping[str, Any]:
-        """Nothing to remember."""
-        return {}
+        if output != torch.float32:
+            self._context = torch.autocast(device, output)
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Raise ValueError where the state is another precision's."""
