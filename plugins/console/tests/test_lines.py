@@ -52,6 +52,17 @@ def test_case_r9_the_time_left_is_estimated_from_the_steps_of_this_process(make)
     assert standing.left == 0
 
 
+def test_an_evaluation_before_the_first_step_is_no_measure_of_the_steps(make):
+    standing = Standing()
+    standing.start(make.started(time=0.0))
+    standing.evaluate(make.evaluated(0, time=28.0))
+    standing.log(make.logged(10, time=33.0, steps=10))
+    assert standing.left == pytest.approx(15.0)
+    standing.evaluate(make.evaluated(10, time=36.0))
+    standing.log(make.logged(20, time=44.0, steps=10))
+    assert standing.left == pytest.approx(16.0), "a later one is: it will come again"
+
+
 def test_steps_that_a_roll_back_repeats_count_for_the_pace(make):
     standing = Standing()
     standing.start(make.started(time=0.0))

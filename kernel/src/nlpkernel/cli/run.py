@@ -37,7 +37,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.dry_run:
         from nlpkernel.engine.rehearsal import rehearse
 
-        say(rehearse(plan).text())
+        say(rehearse(plan, quiet=args.quiet).text())
         return 0
     from nlpkernel.engine.api import Loop
 

@@ -48,11 +48,11 @@ class Rehearsed:
         return "\n".join([*lines, f"the full run would take about {duration(self.total)}; nothing was kept"])
 
 
-def rehearse(plan: Plan) -> Rehearsed:
-    """Run two steps of a plan in a folder that is removed, and reckon up the whole."""
+def rehearse(plan: Plan, *, quiet: bool = False) -> Rehearsed:
+    """Run two steps of a plan in a folder that is removed, and reckon up the whole. `quiet` is that of `Loop`."""
     events: list[Event] = []
     with tempfile.TemporaryDirectory(prefix="nlpkernel-dry-run-") as folder:
-        loop = Loop(plan, Path(folder) / plan.name, listen=events.append, limit=STEPS)
+        loop = Loop(plan, Path(folder) / plan.name, listen=events.append, limit=STEPS, quiet=quiet)
         for session in loop.steps():
             # The device is waited for after each step, or it would be measured how fast one can ask it.
             metrics = session.log()

@@ -12,7 +12,8 @@ from nlpkernel.progress import Progress
 
 @attrs.define(eq=False)
 class Standing:
-    """The newest of everything that a view shows. `steps` and `seconds` are of this process alone."""
+    """The newest of everything that a view shows. `steps` and `seconds` are of this process alone, from its first step
+    on."""
 
     started: RunStarted | None = None
     logged: Logged | None = None
@@ -21,21 +22,26 @@ class Standing:
     skipped: Counter[str] = attrs.field(factory=Counter)
     steps: int = 0
     seconds: float = 0.0
+    _since: float = 0.0
 
     def start(self, event: RunStarted) -> None:
         """The first step comes next."""
         self.started = event
+        self._since = event.time
 
     def log(self, event: Logged) -> None:
         """An interval ended."""
         self.logged = event
         self.steps += event.steps
         if self.started is not None:
-            self.seconds = event.time - self.started.time
+            self.seconds = event.time - self._since
 
     def evaluate(self, event: Evaluated) -> None:
         """A split was evaluated."""
         self.evaluated = event
+        if not self.steps:
+            # Done once, before the first step: no measure of what is to come.
+            self._since = event.time
         if event.best:
             self.best = event
 
