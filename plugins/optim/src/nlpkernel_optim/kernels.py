@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 #: Device types for which torch has fused SGD and AdamW.
 FUSED_DEVICES = frozenset({"cpu", "cuda", "mps", "xpu"})
 
-#: Types for which torch's fused SGD on the CPU gives wrong values: it skips whole vector registers (pytorch issue
-#: 191763). Its fused AdamW is right.
+#: Types for which the fused SGD of torch 2.13 on the CPU gives wrong values: it skips whole vector registers (pytorch
+#: issue 191763; 2.14.1 is right). Its fused AdamW is right.
 LOW = frozenset({torch.bfloat16, torch.float16})
 
 #: Elements that one call takes at a time: what fits the caches of a CPU, and few launches elsewhere.
