@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -66,16 +67,23 @@ def run_window(
             batch = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
         with precision.autocast():
             terms = task.loss(model(**task.inputs(batch)), batch)
-        loss = None
+        values: list[Tensor] = []
+        seeds: list[Tensor] = []
         for name, value, coefficient in terms:
             if name not in shares:
                 raise _without_weight(name, totals)
-            share = value * (coefficient * shares[name])
-            loss = share if loss is None else loss + share
+            values.append(value)
+            seeds.append(_seed(coefficient * shares[name], value.dtype, device))
             value = value.detach()
             sums[name] = sums[name] + value if name in sums else value
-        if loss is None:
+        if not values:
             continue
+        if work.backward is None and not precision.scaled:
+            # Seeded with its share, a term gives the same gradient as the product of the two, without that product
+            # in the graph of every micro-batch.
+            torch.autograd.backward(values, seeds)
+            continue
+        loss = torch.stack([value * seed for value, seed in zip(values, seeds, strict=True)]).sum()
         if precision.scaled:
             loss = precision.scale(loss)
         if work.backward is None:
@@ -83,6 +91,12 @@ def run_window(
         else:
             work.backward(loss, sums)
     return sums
+
+
+@lru_cache(maxsize=256)
+def _seed(share: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A share as a tensor without dimensions. Most windows of a run have the same few."""
+    return torch.tensor(share, dtype=dtype, device=device)
 
 
 def _without_weight(name: str, totals: Mapping[str, float]) -> Exception:
