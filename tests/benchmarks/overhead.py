@@ -350,7 +350,7 @@ def gather(processes: int, options: list[str], *, peers: bool) -> list[dict[str,
     ]
     found: dict[str, list[dict[str, Any]]] = {}
     for _ in range(processes):
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         for row in map(json.loads, done.stdout.splitlines()):
             found.setdefault(row["row"], []).append(row)
     rows: list[dict[str, object]] = []

@@ -159,6 +159,11 @@ this run another name.""",
         """report.json in the run's folder is not what `nlpkernel run` writes: it was cut short or edited, or another
 release of nlpkernel wrote it. The run itself is not touched by that.""",
     ),
+    "NK311": (
+        "the run is in use",
+        """Another process trains in this run's folder, rolls it back or prunes it. Two at once would spoil each other's
+versions. The message names the process; the claim ends when that process does, however it ends.""",
+    ),
     "NK401": (
         "the device cannot be used",
         """torch has no such device here: its build, the driver or the number is another. There is no fall-back to

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -55,7 +56,8 @@ class Run:
 
     folder: the run's own folder. cache: a folder shared by all runs, for what can be made again. device, group, data,
     model are there from the moment that the engine opened them. quiet: whoever started the run wants to see warnings
-    only. counts: what was skipped or repaired, by (who, what).
+    only. counts: what was skipped or repaired, by (who, what). launch: a word that all workers of one start share, and
+    no other start has.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Run:
     data: Data | None = None
     model: Model | None = None
     quiet: bool = False
+    launch: str = attrs.field(factory=lambda: secrets.token_hex(8))
     progress: Progress = attrs.field(factory=Progress)
     counts: Counter[tuple[str, str]] = attrs.field(factory=Counter)
 

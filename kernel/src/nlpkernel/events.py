@@ -111,12 +111,20 @@ class Evaluated(Event):
 
 @attrs.frozen(kw_only=True)
 class VersionSaved(Event):
-    """A version is complete on disk."""
+    """A version is complete. `progress` is the run's when it was taken; seconds: from then to its completion."""
 
     progress: Progress
     version: str
     bytes: int
     seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class VersionFailed(Event):
+    """A version could not be written, and the run goes on without it. `progress` is the run's when it was taken."""
+
+    progress: Progress
+    error: str
 
 
 @attrs.frozen(kw_only=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from nlpkernel.errors import UsageError, fail
@@ -11,6 +14,8 @@ from nlpkernel.plugins.suggest import hint
 
 PLAN, LOCK, REPORT, LOGS = "plan.toml", "lock.json", "report.json", "logs"
 LATEST = "latest"
+#: The file that is locked while a process owns the run, and the one that says which process that is.
+OWNED, OWNER = ".owned", ".owner.json"
 
 
 def create(folder: Path, *, overwrite: bool = False) -> None:
@@ -41,6 +46,42 @@ def create(folder: Path, *, overwrite: bool = False) -> None:
         reason = getattr(error, "strerror", None) or str(error)
         message = f"the run folder {str(folder)!r} cannot be made: {reason}"
         raise fail(UsageError, "NK305", message) from error
+
+
+@contextmanager
+def claim(folder: Path) -> Iterator[None]:
+    """Own a run folder: nobody else trains in it, rolls it back or prunes it meanwhile. The claim ends with the process,
+    however that ends. Raise UsageError naming the owner where there is one."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / OWNED)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise fail(
+            UsageError,
+            "NK311",
+            f"the run {str(folder)!r} is in use{_owner(folder)}",
+            hint="wait for it, or end that process",
+        ) from None
+    except OSError as error:
+        message = f"the run folder {str(folder)!r} cannot be written: {error.strerror or error}"
+        raise fail(UsageError, "NK305", message) from error
+    try:
+        note = {"pid": os.getpid(), "host": platform.node()}
+        (folder / OWNER).write_text(json.dumps(note), encoding="utf-8")
+        yield
+    finally:
+        (folder / OWNER).unlink(missing_ok=True)
+        lock.release()
+
+
+def _owner(folder: Path) -> str:
+    try:
+        note = json.loads((folder / OWNER).read_text(encoding="utf-8"))
+        return f" by process {note['pid']} on {note['host']}"
+    except (OSError, ValueError, KeyError):
+        return ""  # It is about to write it, or just left.
 
 
 def point_latest(folder: Path) -> None:

@@ -78,3 +78,14 @@ class VersionInfo:
     created: float
     metrics: Mapping[str, float | None]
     tags: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Saved:
+    """What became of one save. `version` is None where it failed, and `error` says why. seconds: from the save to its
+    end, most of which the training did not wait for."""
+
+    step: int
+    version: VersionInfo | None
+    seconds: float
+    error: str = ""

@@ -57,7 +57,9 @@ def open_model(run: str | Path, *, version: str | None = None, device: str = "au
         raise fail(
             UsageError, "NK304", f"the run {str(folder)!r} keeps no versions: its plan has no [checkpoint]"
         )
-    store = hooks.ask(composition.slot("checkpoint").component, "open_store", run=context, folder=folder)
+    store = hooks.ask(
+        composition.slot("checkpoint").component, "open_store", run=context, folder=folder, write=False
+    )
     try:
         versions = store.list()
         if not versions:

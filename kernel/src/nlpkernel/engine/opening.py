@@ -130,7 +130,7 @@ def open_session(
     _ask_in_steps(work, hooks, run)
     store: Store | None = None
     if composition.has("checkpoint"):
-        store = ask("checkpoint", "open_store", folder=folder)
+        store = ask("checkpoint", "open_store", folder=folder, write=True)
         close_after("checkpoint", store)
     return Session(
         plan=plan,

@@ -14,7 +14,7 @@ from nlpkernel.engine.memory import Memory
 from nlpkernel.engine.nonfinite import culprits, names_of
 from nlpkernel.engine.readings import Reading, Readings
 from nlpkernel.errors import NlpkernelError, Problem, TrainingError, fail
-from nlpkernel.events import Decided, Logged, StepCompleted, VersionSaved, WindowSkipped
+from nlpkernel.events import Decided, Logged, StepCompleted, VersionFailed, VersionSaved, WindowSkipped
 from nlpkernel.hookspecs.everywhere import Action, Decision
 from nlpkernel.progress import Progress
 
@@ -64,6 +64,8 @@ class Session:
         self._readings = Readings()
         self._suspects: tuple[str, ...] = ()
         self._saved_at: int | None = None
+        # Saves of which nobody knows yet what became of them, by step.
+        self._unsettled: dict[int, Progress] = {}
         self._evaluated_at: int | None = None
         self._overflows, self._overflowed_at = 0, -1
         self._wants_steps = self.bus.wants(StepCompleted)
@@ -125,6 +127,8 @@ class Session:
 
     def _after(self) -> None:
         """Log, evaluate, decide, save: each where it is due."""
+        if self._unsettled:
+            self.settle()
         step, train = self.progress.step, self.run.train
         last = step >= self.end
         metrics: dict[str, float | None] = {}
@@ -224,24 +228,39 @@ class Session:
             self.decide(found)
             return
         self._readings.pause()
-        start = time.monotonic()
-        version = self.store.save(capture(self))
+        self.store.save(capture(self))
         self._saved_at = self.progress.step
-        self.bus.publish(
-            VersionSaved(
-                time=time.time(),
-                progress=self.progress,
-                version=version.name,
-                bytes=version.bytes,
-                seconds=time.monotonic() - start,
-            )
-        )
+        self._unsettled[self.progress.step] = self.progress
+        self.settle()
         self._readings.restart()
+
+    def settle(self, *, wait: bool = False) -> None:
+        """Tell what became of saves; with `wait`, of all of them."""
+        if self.store is None:
+            return
+        for saved in self.store.settle(wait=wait):
+            progress = self._unsettled.pop(saved.step)
+            now = time.time()
+            if saved.version is None:
+                self.run.count("engine", "versions not written")
+                self.bus.publish(VersionFailed(time=now, progress=progress, error=saved.error))
+                continue
+            version = saved.version
+            self.bus.publish(
+                VersionSaved(
+                    time=now,
+                    progress=progress,
+                    version=version.name,
+                    bytes=version.bytes,
+                    seconds=saved.seconds,
+                )
+            )
 
     def load(self, reference: str | None = None) -> None:
         """Put the run where a version was taken, the newest where none is named. A run that a policy had ended stays
         ended, unless the plan has changed since."""
         assert self.store is not None, "a run without a store has nothing to load"
+        self.settle(wait=True)
         snapshot = self.store.load(reference)
         restore(self, snapshot)
         self._readings = Readings()
@@ -260,6 +279,7 @@ class Session:
         if metrics:
             self.decide(metrics)
         self.save()
+        self.settle(wait=True)
 
     # -- windows that change nothing --------------------------------------------------------------------------------
 
@@ -302,6 +322,7 @@ class Session:
         problems = [Problem(code=code, message=message, owner=owner)]
         try:
             self.save()
+            self.settle(wait=True)
         except NlpkernelError as error:
             problems += error.problems
         return TrainingError(problems)
@@ -313,6 +334,7 @@ class Session:
         window = self.progress.step - 1 if bad is None else int(bad)
         avoid = self.memory.avoid | {window}
         problem = ""
+        self.settle(wait=True)
         if self.store is None or not self.store.list():
             problem = "there is no version to roll back to"
         elif window in self.memory.avoid:

@@ -10,14 +10,19 @@ from nlpkernel.hookspecs._spec import Point, hook
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run
-    from nlpkernel.state import Snapshot, VersionInfo
+    from nlpkernel.state import Saved, Snapshot, VersionInfo
 
 
 class Store(Protocol):
     """Versions of one run. A version is complete or it is not listed."""
 
-    def save(self, snapshot: Snapshot) -> VersionInfo:
-        """Put a snapshot away, from every worker into one version; return when it is committed."""
+    def save(self, snapshot: Snapshot) -> None:
+        """Take a snapshot, which may change once this returns, and make a version of it, from every worker into one;
+        `settle` tells what became of it. While one is being written, a second save waits."""
+
+    def settle(self, *, wait: bool = False) -> Sequence[Saved]:
+        """What became of saves since this was asked last, in their order; with `wait`, of all of them. Raise
+        CheckpointError where one failed and the store is to end the run for it."""
 
     def load(self, reference: str | None = None) -> Snapshot:
         """The version named `reference`, or the newest. Raise CheckpointError where it is damaged or missing."""
@@ -33,9 +38,10 @@ class Store(Protocol):
 
 
 @hook("pick")
-def open_store(run: Run, folder: Path) -> Store:  # type: ignore[empty-body]
-    """Open the versions of the run in `folder` (the run's own folder), or start with none. When to save is said
-    by this component's `decide`."""
+def open_store(run: Run, folder: Path, write: bool) -> Store:  # type: ignore[empty-body]
+    """Open the versions of the run in `folder` (the run's own folder), or start with none. `write`: this process owns
+    the run, so that it may save, rotate and clean up; otherwise it only reads beside one that may. When to save is
+    said by this component's `decide`."""
 
 
 POINT = Point(

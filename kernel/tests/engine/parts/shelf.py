@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from nlpkernel import component, hookimpl, setting
 from nlpkernel.errors import CheckpointError, fail
 from nlpkernel.hookspecs.everywhere import Action, Decision
-from nlpkernel.state import Leaf, PerWorker, Replicated, Snapshot, VersionInfo
+from nlpkernel.state import Leaf, PerWorker, Replicated, Saved, Snapshot, VersionInfo
 
 
 @component
@@ -38,15 +39,23 @@ class ShelfStore:
 
     def __init__(self, folder: Path, full: int | None) -> None:
         self.folder, self.full = folder, full
+        self.saved: list[Saved] = []
         folder.mkdir(exist_ok=True)
 
-    def save(self, snapshot: Snapshot) -> VersionInfo:
+    def save(self, snapshot: Snapshot) -> None:
         if snapshot.step == self.full:
             raise fail(CheckpointError, "X001", "the shelf is full")
+        start = time.monotonic()
         path = self.folder / f"step-{snapshot.step:04d}"
         (self.folder / "aside").write_bytes(_pack(snapshot))
         (self.folder / "aside").rename(path)
-        return self._info(path)
+        self.saved.append(
+            Saved(step=snapshot.step, version=self._info(path), seconds=time.monotonic() - start)
+        )
+
+    def settle(self, *, wait: bool = False) -> Sequence[Saved]:
+        saved, self.saved = self.saved, []
+        return saved
 
     def load(self, reference: str | None = None) -> Snapshot:
         return _unpack(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import attrs
 from safetensors import SafetensorError
 
 from nlpkernel.errors import CheckpointError, Place, Problem, fail
-from nlpkernel.state import Snapshot, VersionInfo
+from nlpkernel.state import Saved, Snapshot, VersionInfo
 from nlpkernel_folder import layout, version
 from nlpkernel_folder.component import OWNER
 from nlpkernel_folder.disk import sync
@@ -40,6 +41,7 @@ class FolderStore:
     best: int = attrs.field(kw_only=True)
     notice: Callable[[str], None] = attrs.field(kw_only=True)
     #: Versions with files of somebody else in them, that somebody has been told of.
+    _saved: list[Saved] = attrs.field(init=False, factory=list)
     _spared: set[str] = attrs.field(init=False, factory=set)
 
     def __attrs_post_init__(self) -> None:
@@ -50,11 +52,12 @@ class FolderStore:
             # A reader may lack the right to write; versions are as complete as before.
             _log.info("leftovers in %s stay: %s", self.folder, error)
 
-    def save(self, snapshot: Snapshot) -> VersionInfo:
+    def save(self, snapshot: Snapshot) -> None:
         """Write a version aside, commit it by a rename, and remove those that are not kept any more. A
         version of the same step is replaced. Raise CheckpointError: FLD001 for a value that cannot be
         stored, FLD002 where writing fails; older versions are untouched then.
         """
+        start = time.monotonic()
         contents = version.Contents.of(snapshot)
         main = snapshot.facts.get("main", ())
         if self.best and not main:
@@ -68,7 +71,13 @@ class FolderStore:
         except (OSError, SafetensorError) as error:
             raise self._not_written(name, contents, error) from error
         self._rotate(main)
-        return _info(name, self.folder / name, manifest)
+        version_ = _info(name, self.folder / name, manifest)
+        self._saved.append(Saved(step=snapshot.step, version=version_, seconds=time.monotonic() - start))
+
+    def settle(self, *, wait: bool = False) -> Sequence[Saved]:
+        """What was saved since this was asked last."""
+        saved, self._saved = self._saved, []
+        return saved
 
     def load(self, reference: str | None = None) -> Snapshot:
         """The version `reference`, or the newest. Raise CheckpointError: FLD003 where it is damaged, naming
