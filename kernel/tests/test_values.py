@@ -346,11 +346,8 @@ GOOD = st.fixed_dictionaries(
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(table=GOOD)
 def test_the_text_of_a_filled_plan_is_read_back_as_the_same_plan(kinds: Shop, table: dict[str, Any]) -> None:
-    from nlpkernel.cli.plan import diff
-
     plan = Plan.of(kinds.values(optimizer={"use": "./own.py:Own", **table}), base=kinds.folder)
     again = Plan.load(kinds.write("elsewhere/again.toml", plan.text()))
-    assert diff(plan, again) == []
     assert again.text() == plan.text()
     first, second = (vars(each.compose().slot("optimizer").component) for each in (plan, again))
     assert first == second

@@ -5,7 +5,7 @@
 `plain` does the same torch operations as a run (summed loss over a total, global norm, clip, a guard against what is
 not finite that fused AdamW honours, losses and norms kept and read at the log interval), written down as one would
 by hand. `naive` is the loop of a tutorial: mean loss, backward, clip, step, the loss read at the interval. `kernel` is
-a run with the monitors console and jsonl and the checkpoint folder, where they are installed (they are listed). All
+a run with the monitors console and jsonl and the checkpoint store, where they are installed (they are listed). All
 see the same batches, laid out before.
 
 One turn is a block of steps of each arm, and `over_us` the median of the differences to `plain` within a turn, which a
@@ -260,8 +260,8 @@ def installed() -> dict[str, Any]:
     offers = {(offer.point, offer.name) for offer in Catalog().offers}
     monitors = [{"use": name} for name in ("console", "jsonl") if ("monitor", name) in offers]
     sections: dict[str, Any] = {"monitor": monitors} if monitors else {}
-    if ("checkpoint", "folder") in offers:
-        sections["checkpoint"] = {"use": "folder"}
+    if ("checkpoint", "store") in offers:
+        sections["checkpoint"] = {"use": "store"}
     return sections
 
 

@@ -27,6 +27,7 @@ class Subscription:
     kind: type[Event]
     function: Callable[[Any], None]
     owner: str
+    but: tuple[type[Event], ...] = ()
     failures: int = 0
 
 
@@ -49,11 +50,14 @@ class Bus:
         self._waiting: deque[Event] = deque()
         self._delivering = False
 
-    def on(self, kind: type[_E], function: Callable[[_E], None]) -> None:
-        """Call `function` with each event of exactly the class `kind`, or with every event for `Event` itself."""
+    def on(
+        self, kind: type[_E], function: Callable[[_E], None], *, but: tuple[type[Event], ...] = ()
+    ) -> None:
+        """Call `function` with each event of exactly the class `kind`, or with every event for `Event` itself, `but`
+        those of these classes."""
         if self._frozen:
             raise RuntimeError(f"{self.owner} subscribes to {kind.__name__} after the run started")
-        self._subscriptions.append(Subscription(kind, function, self.owner))
+        self._subscriptions.append(Subscription(kind, function, self.owner, but))
         self._wanting.clear()
 
     def freeze(self) -> None:
@@ -84,7 +88,9 @@ class Bus:
     def _of(self, kind: type[Event]) -> tuple[Subscription, ...]:
         known = self._wanting.get(kind)
         if known is None:
-            known = tuple(each for each in self._subscriptions if each.kind in (kind, Event))
+            known = tuple(
+                each for each in self._subscriptions if each.kind in (kind, Event) and kind not in each.but
+            )
             self._wanting[kind] = known
         return known
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nlpkernel.plan.codes import CODES as READING
 from nlpkernel.plugins.codes import CODES as PLUGINS
+from nlpkernel.supervise.codes import CODES as SUPERVISION
 
 STRUCTURE = {
     "NK101": (
@@ -164,6 +165,10 @@ release of nlpkernel wrote it. The run itself is not touched by that.""",
         """Another process trains in this run's folder, rolls it back or prunes it. Two at once would spoil each other's
 versions. The message names the process; the claim ends when that process does, however it ends.""",
     ),
+    "NK312": (
+        "no lock",
+        "`run --locked` needs the file that `nlpkernel lock plan.toml` writes. The message says what is wrong with it.",
+    ),
     "NK401": (
         "the device cannot be used",
         """torch has no such device here: its build, the driver or the number is another. There is no fall-back to
@@ -211,6 +216,38 @@ that was added to or taken from the plan is refused by name.""",
         """The component itself refused what the version holds for it, and says why. It was made by another release or
 with other settings; lock.json in the run's folder names both.""",
     ),
+    "NK505": (
+        "the run would not go on as it was",
+        """A resumed run computes what the unbroken one would have computed. A seed, a batch, the content of the data, the
+release or the sources of a plugin, torch or the number of threads that is not as it was when the version was made
+breaks that, so each is named and refused. Put it back, or allow it by its name: `--allow train.seed`. A section
+(`--allow optimizer`) or a distribution (`--allow` and its name) allows all that it holds. What changes no
+number may change freely: the length of the run, the log interval, monitors, the checkpoint.""",
+    ),
+    "NK506": (
+        "not what the lock says",
+        """`run --locked` runs exactly what `nlpkernel lock` wrote down: the filled plan, releases and sources of all
+plugins, the content of the data, torch, Python, threads and device. Every difference is named, also those that
+change no number.""",
+    ),
+    "NK507": (
+        "state of a component does not come back",
+        """Before the first version is written, the state of each component that has one is put back to what it was at the
+start and forward again. A component whose `state` then gives something else would resume inexactly, so nothing is
+saved. Its author has to mend `load_state`: it takes up exactly what `state` gave.""",
+    ),
+    "NK509": (
+        "a run that was to be proved failed",
+        """One of the runs that `nlpkernel verify-resume` compares ended with an error of its own, which the message
+shows. Run the plan with `nlpkernel run` first.""",
+    ),
+    "NK508": (
+        "the run does not resume bit for bit",
+        """`nlpkernel verify-resume` found a loss, a weight or other state that differs between the unbroken run and the one
+that was killed and resumed. The table names what differs first. Usual causes: a component that keeps something
+without `component_state`, draws from a generator of its own, or depends on the time; or an operation that torch
+does not repeat bit for bit on this device.""",
+    ),
 }
 
-CODES: dict[str, tuple[str, str]] = {**READING, **PLUGINS, **ACTIVATION, **STRUCTURE, **RUNS}
+CODES: dict[str, tuple[str, str]] = {**READING, **PLUGINS, **ACTIVATION, **STRUCTURE, **RUNS, **SUPERVISION}

@@ -17,6 +17,7 @@ from nlpkernel.bus import Bus
 from nlpkernel.events import Notice, Working
 from nlpkernel.plan.train import Train
 from nlpkernel.progress import Progress
+from nlpkernel.supervise.heartbeat import Pulse
 
 if TYPE_CHECKING:
     import torch
@@ -30,14 +31,18 @@ if TYPE_CHECKING:
 class Task:
     """Progress of long work outside the steps; told on the bus at most ten times a second."""
 
-    def __init__(self, bus: Bus, what: str, total: float | None, unit: str) -> None:
+    def __init__(
+        self, bus: Bus, what: str, total: float | None, unit: str, pulse: Pulse | None = None
+    ) -> None:
         self._bus, self._what, self._total, self._unit = bus, what, total, unit
+        self._pulse = pulse or Pulse()
         self._done = 0.0
         self._told = 0.0
 
     def advance(self, amount: float = 1.0) -> None:
         """So much more is done."""
         self._done += amount
+        self._pulse.moves += 1
         now = time.monotonic()
         if now - self._told >= 0.1:
             self._told = now
@@ -56,8 +61,10 @@ class Run:
 
     folder: the run's own folder. cache: a folder shared by all runs, for what can be made again. device, group, data,
     model are there from the moment that the engine opened them. quiet: whoever started the run wants to see warnings
-    only. counts: what was skipped or repaired, by (who, what). launch: a word that all workers of one start share, and
-    no other start has.
+    only. rehearsal: nothing is to be left outside `folder`. counts: what was skipped or repaired, by (who, what).
+    launch: a word that all workers of one start share, and
+    no other start has. pulse: where the loop is; work that takes minutes moves it (`run.pulse.moves += 1`, or by
+    `working`), or it looks stuck.
     """
 
     name: str
@@ -73,8 +80,10 @@ class Run:
     data: Data | None = None
     model: Model | None = None
     quiet: bool = False
+    rehearsal: bool = False
     launch: str = attrs.field(factory=lambda: secrets.token_hex(8))
     progress: Progress = attrs.field(factory=Progress)
+    pulse: Pulse = attrs.field(factory=Pulse)
     counts: Counter[tuple[str, str]] = attrs.field(factory=Counter)
 
     @property
@@ -111,7 +120,7 @@ class Run:
     @contextmanager
     def working(self, what: str, total: float | None = None, unit: str = "") -> Iterator[Task]:
         """Show progress of long work before the first step: `with run.working("reading", 12, "files") as task`."""
-        task = Task(self.bus, what, total, unit)
+        task = Task(self.bus, what, total, unit, self.pulse)
         task.tell()
         yield task
         task.tell()

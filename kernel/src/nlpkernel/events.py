@@ -59,6 +59,16 @@ class RunStarted(Event):
 
 
 @attrs.frozen(kw_only=True)
+class Restarted(Event):
+    """The supervisor started the run again, for the `number`-th time, and it goes on from `progress`. `reason` says
+    what was lost."""
+
+    progress: Progress
+    number: int
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
 class StepCompleted(Event):
     """A step ended. Its values are on the device: reading one waits for it. A window that was not run has no `sums`
     and no `norm`."""

@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 
 from nlpkernel import __version__
+from nlpkernel.errors import Problem, UsageError, fail
 from nlpkernel.plan.structure import Placed
 
 
@@ -67,6 +68,57 @@ class Lock:
     def write(self, path: Path) -> None:
         """Write the lock as JSON."""
         path.write_text(json.dumps(self.plain(), indent=2) + "\n", encoding="utf-8")
+
+
+def threads_of(path: Path) -> int | None:
+    """The number of threads in a lock that `Lock.write` wrote; None where it cannot be read: what else differs is found
+    when a version is compared."""
+    try:
+        threads = json.loads(path.read_text(encoding="utf-8"))["activated"]["threads"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return threads if isinstance(threads, int) and threads > 0 else None
+
+
+@attrs.frozen(kw_only=True)
+class Locked:
+    """A lock that was written down: the filled plan, and what ran it."""
+
+    plan: str
+    lock: Mapping[str, Any]
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON."""
+        content = {"lock": self.lock, "plan": self.plan.splitlines()}
+        path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Locked:
+        """Read what `write` wrote. Raise UsageError where it is missing or is none."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            return cls(plan="\n".join([*content["plan"], ""]), lock=content["lock"])
+        except OSError as error:
+            message = f"the lock {str(path)!r} cannot be read: {error.strerror or error}"
+            raise fail(UsageError, "NK312", message, hint="`nlpkernel lock plan.toml` writes one") from error
+        except (ValueError, KeyError, TypeError) as error:
+            message = f"{str(path)!r} is no lock: {type(error).__name__}: {error}"
+            raise fail(UsageError, "NK312", message, hint="`nlpkernel lock plan.toml` writes one") from error
+
+    def hold(self, lock: Lock, plan: str) -> None:
+        """Raise UsageError (NK506) naming everything that is not as it is here."""
+        from nlpkernel.changes import changes
+
+        problems = [
+            Problem(
+                code="NK506",
+                message=f"{change.text} since the lock was written",
+                hint="put it back, or write a new lock with `nlpkernel lock`",
+            )
+            for change in changes(self.plan, self.lock, plan, lock.plain())
+        ]
+        if problems:
+            raise UsageError(problems)
 
 
 def activate(plan_text: str, placed: Sequence[Placed]) -> Activated:

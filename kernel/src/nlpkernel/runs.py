@@ -19,8 +19,8 @@ OWNED, OWNER = ".owned", ".owner.json"
 
 
 def create(folder: Path, *, overwrite: bool = False) -> None:
-    """Make the folder of a new run. Raise UsageError where it exists, unless `overwrite` removes it, or cannot be
-    made."""
+    """Make the folder of a new run. Raise UsageError where it exists, unless `overwrite` removes it, where that one is
+    in use, or where it cannot be made."""
     if folder.exists() or folder.is_symlink():
         if not overwrite:
             raise fail(
@@ -40,7 +40,8 @@ def create(folder: Path, *, overwrite: bool = False) -> None:
         if folder.exists():
             import shutil
 
-            shutil.rmtree(folder)
+            with claim(folder):
+                shutil.rmtree(folder)
         (folder / LOGS).mkdir(parents=True)
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have in this locale.
         reason = getattr(error, "strerror", None) or str(error)
@@ -50,8 +51,8 @@ def create(folder: Path, *, overwrite: bool = False) -> None:
 
 @contextmanager
 def claim(folder: Path) -> Iterator[None]:
-    """Own a run folder: nobody else trains in it, rolls it back or prunes it meanwhile. The claim ends with the process,
-    however that ends. Raise UsageError naming the owner where there is one."""
+    """Own a run folder: nobody else trains in it, rolls it back or prunes it meanwhile. The claim ends with the
+    process, however that ends. Raise UsageError naming the owner where there is one."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(folder / OWNED)

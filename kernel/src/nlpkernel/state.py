@@ -43,8 +43,13 @@ class Leaf:
 Tree = Mapping[str, Leaf]
 
 
+#: A name of a component's state that begins so holds what follows the clock (seconds used), which no repetition gives
+#: again; it is kept, and compared with nothing.
+CLOCK = "clock/"
+
+
 class Stateful(Protocol):
-    """Something that can be put away and taken up again, exactly."""
+    """Something that can be put away and taken up again, exactly, also while it is in use: a roll-back does that."""
 
     def state(self) -> Mapping[str, Any]:
         """What must be kept: names to tensors or plain data."""

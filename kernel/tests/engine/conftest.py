@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -40,6 +41,7 @@ class Ran:
     events: list[Event]
     error: Exception | None
     book: list[tuple[Any, ...]]
+    books: dict[str, list[Any]]
 
     @property
     def report(self) -> Report:
@@ -97,17 +99,23 @@ class Bench:
         spy = sections.pop("spy", {})
         return tiny_values(monitor=[*monitors, self.use("Spy", **spy)], **sections)
 
-    def run(self, *monitors: dict[str, Any], resume: str | None = None, **sections: Any) -> Ran:
+    def run(
+        self,
+        *monitors: dict[str, Any],
+        resume: str | None = None,
+        allow: Sequence[str] = (),
+        **sections: Any,
+    ) -> Ran:
         """Run a plan to its end, whatever that is; books begin anew."""
         plan = nlpkernel.Plan.of(self.values(*monitors, **sections))
         BOOKS.clear()
         events: list[Event] = []
         error = None
         try:
-            events.extend(nlpkernel.train(plan, runs_folder=self.folder, resume=resume))
+            events.extend(nlpkernel.train(plan, runs_folder=self.folder, resume=resume, allow=allow))
         except Exception as raised:  # noqa: BLE001 - what it is, the test says
             error = raised
-        return Ran(self.folder / plan.name, events, error, BOOKS.get("spy", []))
+        return Ran(self.folder / plan.name, events, error, BOOKS.get("spy", []), dict(BOOKS))
 
     def sums(self, sums: list[float], tokens: list[float], *monitors: Any, **sections: Any) -> Ran:
         """A run over rows that are (loss sum, tokens), by plain descent with rate 1 from w = 1."""

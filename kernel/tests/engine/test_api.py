@@ -114,6 +114,7 @@ def test_an_existing_run_is_refused_unless_told(bench):
 def test_the_run_folder_holds_what_ran(bench):
     ran = bench.run(checkpoint=bench.use("Shelf"))
     assert sorted(path.name for path in ran.folder.iterdir()) == [
+        ".owned",
         "lock.json",
         "logs",
         "plan.toml",

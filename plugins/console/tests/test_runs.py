@@ -17,7 +17,7 @@ def test_case_r9_a_resumed_run_goes_on_counting(tmp_path, capsys):
     plan = tiny_plan(
         train={"steps": 40, "batch": 8, "log": {"every": 5}},
         data={"rows": 80},
-        checkpoint={"use": "folder", "fsync": False},
+        checkpoint={"use": "store", "fsync": False},
         monitor=[{"use": "console"}],
     )
     for event in nlpkernel.train(plan, runs_folder=tmp_path):

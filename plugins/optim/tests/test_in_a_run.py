@@ -40,7 +40,7 @@ def plan(**optimizer: Any) -> nlpkernel.Plan:
         train={"steps": 10, "evaluate": {"every": 1}},
         model={"hidden": 5, "transform": [{"use": "./tags.py:Tags"}]},
         optimizer=optimizer,
-        checkpoint={"use": "folder", "every": 1000},
+        checkpoint={"use": "store", "every": 1000},
     )
 
 

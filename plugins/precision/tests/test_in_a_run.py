@@ -20,7 +20,7 @@ def plan(**precision: Any) -> nlpkernel.Plan:
         model={"hidden": 5},
         optimizer={"lr": 0.01, "decay": "linear"},
         precision=precision,
-        checkpoint={"use": "folder", "every": 1000},
+        checkpoint={"use": "store", "every": 1000},
     )
 
 

@@ -34,7 +34,7 @@ def plan(folder: Path, data: dict[str, Any], **train: Any) -> nlpkernel.Plan:
             "data": {"use": "text", "paths": [str(folder / "*.txt")], "window": 16, **data},
             "model": {"use": "gpt", "layers": 1, "heads": 2, "width": 16},
             "optimizer": {"use": "tiny", "lr": 0.05},
-            "checkpoint": {"use": "folder"},
+            "checkpoint": {"use": "store"},
         }
     )
 

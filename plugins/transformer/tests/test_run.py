@@ -23,7 +23,7 @@ def _plan(**model: Any) -> nlpkernel.Plan:
             "data": {"use": LETTERS},
             "model": model,
             "optimizer": {"use": "tiny", "lr": 0.01},
-            "checkpoint": {"use": "folder"},
+            "checkpoint": {"use": "store"},
         }
     )
 

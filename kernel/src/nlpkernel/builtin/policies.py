@@ -117,12 +117,12 @@ class Budget:
 
     def state(self) -> dict[str, Any]:
         """Seconds used by all processes so far, and which of them this is."""
-        return {"used": self._used(), "start": self._start}
+        return {"clock/used": self._used(), "clock/start": self._start}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from the seconds used. A roll-back inside a process gives no time back."""
-        if state["start"] != self._start:
-            self._before = state["used"]
+        if state["clock/start"] != self._start:
+            self._before = state["clock/used"]
 
     def _used(self) -> float:
         return self._before + time.monotonic() - self._start

@@ -4,7 +4,7 @@ Only the module of the command that is asked for is imported, so that `--help` a
 whatever is broken elsewhere. Plugins add commands through the entry-point group `nlpkernel.command.v1`.
 
 Exit codes: 0 done; 1 the run, the data or a version failed; 2 the plan, a plugin or the command line is wrong;
-130 and 143 ended by SIGINT and SIGTERM after the state was saved; 141 the reader of the output went away.
+130, 138 and 143 ended by SIGINT, SIGUSR1 and SIGTERM after the state was saved; 141 the reader of the output went away.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("check", "find every mistake in a plan, and show it filled"),
     "run": ("run", "train"),
     "resume": ("resume", "continue a run from its newest version"),
+    "verify-resume": ("verify_resume", "prove that a plan resumes bit for bit"),
+    "lock": ("lock", "write down what exactly a plan would run"),
     "runs": ("runs", "list runs"),
     "report": ("report", "show what a run came to"),
     "plan": ("plan", "compare two plans"),
@@ -82,6 +84,7 @@ def _main(arguments: list[str]) -> int:
         "-v", "--verbose", action="store_true", help="show log lines and the traceback of a failure"
     )
     module.arguments(parser)
+    parser.set_defaults(words=tuple(arguments))
     args = parser.parse_args(rest)
     return _execute(module, args)
 

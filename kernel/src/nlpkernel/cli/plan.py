@@ -22,31 +22,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Compare; exit code 1 where they differ."""
     from nlpkernel.plan import Plan
+    from nlpkernel.plan.compare import differences
 
-    differences = diff(Plan.load(args.a), Plan.load(args.b))
+    found = differences(Plan.load(args.a).text(), Plan.load(args.b).text())
     if args.json:
-        write_json([{"setting": path, "a": a, "b": b} for path, a, b in differences])
+        write_json([{"setting": path, "a": a, "b": b} for path, a, b in found])
     else:
-        for path, a, b in differences:
+        for path, a, b in found:
             say(f"{path}: {_shown(a)} -> {_shown(b)}")
-        if not differences:
+        if not found:
             say("no difference")
-    return 1 if differences else 0
-
-
-def diff(a: Any, b: Any) -> list[tuple[str, Any, Any]]:
-    """Settings that differ between two plans, by dotted path; None where one has no such setting."""
-    left, right = _flat(a), _flat(b)
-    paths = list(dict.fromkeys([*left, *right]))
-    return [(path, left.get(path), right.get(path)) for path in paths if left.get(path) != right.get(path)]
-
-
-def _flat(plan: Any) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for path, node in plan.filled.walk():
-        if not isinstance(node.value, (dict, list)):
-            values[path] = node.value if node.reference is None else node.reference
-    return values
+    return 1 if found else 0
 
 
 def _shown(value: Any) -> str:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlpkernel.cli.options import plan_options
+from nlpkernel.cli.options import plan_options, restart_options, supervised
 from nlpkernel.cli.output import say
 
 if TYPE_CHECKING:
@@ -22,6 +22,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--runs", default="runs", metavar="FOLDER", help="where run folders are (default: runs)"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an existing run of this name")
+    parser.add_argument(
+        "--locked",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="refuse to run unless everything is as this lock says (default: the plan's path with the ending .lock)",
+    )
+    restart_options(parser)
     parser.add_argument(
         "--dry-run",
         action="store_true",
@@ -39,10 +47,19 @@ def execute(args: argparse.Namespace) -> int:
 
         say(rehearse(plan, quiet=args.quiet).text())
         return 0
+    folder = Path(args.runs) / plan.name
+    locked = None
+    if args.locked is not None:
+        from nlpkernel.cli.lock import beside
+        from nlpkernel.lock import Locked
+
+        locked = Locked.read(Path(args.locked) if args.locked else beside(args.plan))
+    code = supervised(args, plan, folder, new=True, overwrite=args.overwrite)
+    if code is not None:
+        return code
     from nlpkernel.engine.api import Loop
 
-    folder = Path(args.runs) / plan.name
-    return finish(Loop(plan, folder, overwrite=args.overwrite, quiet=args.quiet))
+    return finish(Loop(plan, folder, overwrite=args.overwrite, locked=locked, quiet=args.quiet))
 
 
 def finish(loop: Loop) -> int:

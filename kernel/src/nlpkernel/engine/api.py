@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -15,34 +16,48 @@ from nlpkernel.engine.opening import open_session
 from nlpkernel.engine.session import Session
 from nlpkernel.engine.signals import Signals
 from nlpkernel.errors import CheckpointError, UsageError, fail
-from nlpkernel.events import Event, RunEnded, RunStarted
+from nlpkernel.events import Event, Restarted, RunEnded, RunStarted
+from nlpkernel.lock import Locked, threads_of
 from nlpkernel.plan import Plan
 from nlpkernel.report import Count, Report
+from nlpkernel.supervise.post import Post, take_post
 
 
 def run(
-    plan: Plan, *, runs_folder: str | Path = "runs", overwrite: bool = False, resume: str | None = None
+    plan: Plan,
+    *,
+    runs_folder: str | Path = "runs",
+    overwrite: bool = False,
+    resume: str | None = None,
+    allow: Sequence[str] = (),
 ) -> Report:
     """Run a plan to its end and report.
 
     The run gets the folder `runs_folder`/name; one that exists is refused, unless `overwrite` replaces it or `resume`
-    continues it ("newest", or the name of a version). Raise what ended it: PlanError, DataError, TrainingError, ...
+    continues it ("newest", or the name of a version). What would make a continued run another one (a seed, the data, a
+    plugin's release) is refused unless `allow` names it. Raise what ended it: PlanError, DataError, TrainingError, ...
     """
-    loop = Loop(plan, Path(runs_folder) / plan.name, overwrite=overwrite, resume=resume)
+    loop = Loop(plan, Path(runs_folder) / plan.name, overwrite=overwrite, resume=resume, allow=allow)
     for _ in loop.steps():
         pass
     return loop.report()
 
 
 def train(
-    plan: Plan, *, runs_folder: str | Path = "runs", overwrite: bool = False, resume: str | None = None
+    plan: Plan,
+    *,
+    runs_folder: str | Path = "runs",
+    overwrite: bool = False,
+    resume: str | None = None,
+    allow: Sequence[str] = (),
 ) -> Iterator[Event]:
     """Run a plan and yield every event of it, as `run` would run it.
 
     Closing the iterator early ends the run, saved and closed. What ends a run is raised after its last event.
     """
     events: deque[Event] = deque()
-    loop = Loop(plan, Path(runs_folder) / plan.name, overwrite=overwrite, resume=resume, listen=events.append)
+    folder = Path(runs_folder) / plan.name
+    loop = Loop(plan, folder, overwrite=overwrite, resume=resume, allow=allow, listen=events.append)
     with closing(loop.steps()) as steps:
         try:
             for _ in steps:
@@ -58,8 +73,10 @@ def train(
 class Loop:
     """One run from its folder to its report.
 
-    `listen` is told every event. `limit` ends the run after so many steps, as if it were its length. `signal` is the
+    `allow` names what a continued run may have otherwise than its version. `locked` is a lock that must hold in every
+    point. `listen` is told every event. `limit` ends the run after so many steps, as if it were its length. `signal` is the
     number of the signal that ended it, if one did. `quiet`: warnings only are to be seen.
+    `rehearsal`: nothing is to be left outside the folder.
     """
 
     def __init__(
@@ -69,37 +86,57 @@ class Loop:
         *,
         overwrite: bool = False,
         resume: str | None = None,
+        allow: Sequence[str] = (),
+        locked: Locked | None = None,
         listen: Callable[[Event], None] | None = None,
         limit: int | None = None,
         quiet: bool = False,
+        rehearsal: bool = False,
     ) -> None:
         self.plan, self.folder, self.overwrite, self.resume = plan, folder, overwrite, resume
+        self.allow, self.locked = allow, locked
         self.listen, self.limit, self.quiet = listen, limit, quiet
+        self.rehearsal = rehearsal
         self.session: Session | None = None
         self.status, self.reason = "failed", ""
         self.signal: int | None = None
+        self._post = Post()
         self._started_at = 0
+        self._took = False
         self._report: Report | None = None
 
     def steps(self) -> Generator[Session]:
         """Open the run, take its steps, and close it, whatever happens. Yields after each step."""
-        self._take_folder()
+        post = self._post = take_post()
         start = time.monotonic()
         with ExitStack() as stack:
             stack.callback(self._forget_unopened)
-            stack.enter_context(log_file(self.folder / runs.LOGS / "rank-0.log"))
-            stack.enter_context(environment(self.plan.train))
+            self._take_folder(stack)
+            logs = self.folder / runs.LOGS
+            stack.enter_context(log_file(logs / f"rank-{post.rank}.log"))
+            stack.enter_context(post.manned(logs))
+            stack.enter_context(environment(self.plan.train, self._threads_before()))
             signals = stack.enter_context(Signals())
-            session = self.session = open_session(
-                self.plan, self.folder, stack, self.listen, quiet=self.quiet
+            stack.callback(self._note_signal, signals)
+            session = open_session(
+                self.plan,
+                self.folder,
+                stack,
+                self.listen,
+                quiet=self.quiet,
+                post=post,
+                rehearsal=self.rehearsal,
             )
+            if self.locked is not None:
+                self.locked.hold(session.lock, self.plan.text())
+            self.session = session
             stack.callback(self._end, start)
-            if self.resume is None:
-                runs.point_latest(self.folder)
             try:
-                if self.resume is not None:
-                    self._load(session)
-                session.lock.write(self.folder / runs.LOCK)
+                begins = self.resume is None or not self._load(session)
+                if post.rank == 0:
+                    if begins:
+                        runs.point_latest(self.folder)
+                    session.lock.write(self.folder / runs.LOCK)
                 self._started(session)
                 signals.armed = True
                 yield from self._advance(session, signals)
@@ -116,12 +153,16 @@ class Loop:
 
     def _advance(self, session: Session, signals: Signals) -> Iterator[Session]:
         session.end = session.length if self.limit is None else min(session.length, self.limit)
+        pulse, due = session.run.pulse, self._post.due
+        pulse.enter("step")
         while session.stop is None and session.progress.step < session.end:
             session.advance()
-            if signals.received is not None:
-                self.signal = signals.received
-                session.stop = session.stop or ("interrupted", signals.name)
+            number = due(session.progress.step + 1, signals.received)
+            if number is not None:
+                self.signal = number
+                session.stop = session.stop or ("interrupted", signal.Signals(number).name)
             yield session
+        pulse.enter("closing")
         if session.progress.step != self._started_at:
             session.finish()
             self.status, self.reason = session.stop or ("finished", "")
@@ -129,32 +170,57 @@ class Loop:
             done = f"all {session.progress.step} steps were done before"
             self.status, self.reason = session.stop or ("finished", done)
 
-    def _take_folder(self) -> None:
+    def _take_folder(self, stack: ExitStack) -> None:
+        """Make or find the run's folder, and own it as long as this process is the run's first worker."""
+        post = self._post
         if self.resume is not None:
             self.folder = runs.find(self.folder)
-            if "checkpoint" not in self.plan.filled.value:
+            if "checkpoint" not in self.plan.filled.value and post.restart is None:
                 raise fail(
                     UsageError, "NK304", "the plan has no [checkpoint], so there is nothing to resume from"
                 )
-            return
-        runs.create(self.folder, overwrite=self.overwrite)
-        (self.folder / runs.PLAN).write_text(self.plan.text(), encoding="utf-8")
+        elif not post.supervised:
+            runs.create(self.folder, overwrite=self.overwrite)
+        if post.rank == 0:
+            stack.enter_context(runs.claim(self.folder))
+        if self.resume is None and not post.supervised:
+            self._took = True
+            (self.folder / runs.PLAN).write_text(self.plan.text(), encoding="utf-8")
+
+    def _threads_before(self) -> int | None:
+        if self.resume is None or not (self.folder / runs.LOCK).is_file():
+            return None
+        return threads_of(self.folder / runs.LOCK)
 
     def _forget_unopened(self) -> None:
         """A run that could not be opened leaves no folder that would stand in the way of the next try."""
-        if self.session is None and self.resume is None:
+        if self.session is None and self._took:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _load(self, session: Session) -> None:
-        assert session.store is not None, "looked at before anything was opened"
-        if not session.store.list():
-            raise fail(
-                CheckpointError, "NK501", f"{str(self.folder)!r} has no complete version to resume from"
-            )
-        session.load(None if self.resume == "newest" else self.resume)
+    def _note_signal(self, signals: Signals) -> None:
+        """A signal that came when there was no further step: what was to be done is done, and the exit code says so."""
+        if self.signal is None:
+            self.signal = signals.received
+
+    def _load(self, session: Session) -> bool:
+        """Take up a version. A run that is started again and has none yet begins anew: then False."""
+        if session.store is None or not session.store.list():
+            if self._post.restart is None:
+                raise fail(
+                    CheckpointError, "NK501", f"{str(self.folder)!r} has no complete version to resume from"
+                )
+            session.run.notice("the supervisor", "no version was complete, so the run begins anew")
+            return False
+        session.load(None if self.resume == "newest" else self.resume, allow=self.allow)
+        if self._post.rank == 0:
+            (self.folder / runs.PLAN).write_text(self.plan.text(), encoding="utf-8")
+        return True
 
     def _started(self, session: Session) -> None:
         self._started_at = session.progress.step
+        restart = self._post.restart
+        if restart is not None:
+            session.run.count("the supervisor", "restarts", restart.since)
         session.bus.publish(
             RunStarted(
                 time=time.time(),
@@ -169,6 +235,15 @@ class Loop:
                 world=session.group.world,
             )
         )
+        if restart is not None:
+            session.bus.publish(
+                Restarted(
+                    time=time.time(),
+                    progress=session.progress,
+                    number=restart.number,
+                    reason=restart.reason,
+                )
+            )
         if session.progress.step == 0 and session.run.train.evaluate.start:
             session.evaluate()
 
@@ -187,7 +262,8 @@ class Loop:
             )
         )
         self._report = self._make_report(session, seconds)
-        self._report.write(self.folder / runs.REPORT)
+        if self._post.rank == 0:
+            self._report.write(self.folder / runs.REPORT)
 
     def report(self) -> Report:
         """What the run came to, once its steps are through."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from nlpkernel.changes import below
 from nlpkernel.engine.environment import load_random_state, random_state
 from nlpkernel.errors import CheckpointError, fail
 from nlpkernel.progress import Progress
@@ -27,9 +28,10 @@ def capture(session: Session) -> Snapshot:
     for name, leaf in group.model_state(work.model).items():
         tree[f"model/{name}"] = leaf
     tree |= _optimizer(work.optimizer, work.named)
+    tree["optimizer/planned"] = Leaf(session.planned)
     for name, leaf in group.state().items():
         tree[f"group/{name}"] = leaf
-    for part, stateful in _parts(session).items():
+    for part, stateful in parts_of(session).items():
         for name, value in stateful.state().items():
             tree[f"{part}/{name}"] = Leaf(value)
     for name, value in random_state().items():
@@ -51,27 +53,37 @@ def capture(session: Session) -> Snapshot:
     )
 
 
-def restore(session: Session, snapshot: Snapshot) -> None:
-    """Put a run where the snapshot was taken. Raise CheckpointError naming every part that does not fit."""
+def restore(session: Session, snapshot: Snapshot, allow: Sequence[str] = ()) -> None:
+    """Put a run where the snapshot was taken. Raise CheckpointError naming every part that does not fit. Of what is
+    under an address in `allow`, left-over state is dropped, and missing state stays as it is."""
     work = session.work
     tree = snapshot.tree
     values = {path: leaf.value for path, leaf in tree.items()}
-    parts = _parts(session)
+    parts = parts_of(session)
     known = {"model", "optimizer", "group", "random", "run"}
     found = {_head(path, parts) for path in values}
-    strangers = sorted(found - known - parts.keys())
+    strangers = sorted(part for part in found - known - parts.keys() if not _allowed(part, allow))
     if strangers:
         raise fail(
             CheckpointError,
             "NK503",
             f"the version holds state of {', '.join(strangers)}, which this plan does not have",
-            hint="resume with the plan that made it",
+            hint=f"resume with the plan that made it, or drop that state with --allow {_address(strangers[0])}",
         )
-    missing = sorted(part for part, stateful in parts.items() if part not in found and stateful.state())
+    missing = sorted(
+        part
+        for part, stateful in parts.items()
+        if part not in found and stateful.state() and not _allowed(part, allow)
+    )
     if missing:
-        raise fail(CheckpointError, "NK503", f"the version holds no state of {', '.join(missing)}")
+        raise fail(
+            CheckpointError,
+            "NK503",
+            f"the version holds no state of {', '.join(missing)}",
+            hint=f"resume with the plan that made it, or begin that state anew with --allow {_address(missing[0])}",
+        )
     session.group.load_model_state(work.model, _below(values, "model"))
-    _load_optimizer(work.optimizer, work.named, _below(values, "optimizer"))
+    _load_optimizer(work.optimizer, work.named, _below(values, "optimizer"), session.planned)
     session.group.load_state(_below(values, "group"))
     for part, stateful in parts.items():
         state = _below(values, part)
@@ -88,13 +100,22 @@ def restore(session: Session, snapshot: Snapshot) -> None:
     session.run.counts.update({(who, what): number for who, what, number in values["run/counts"]})
 
 
-def _parts(session: Session) -> dict[str, Stateful]:
+def parts_of(session: Session) -> dict[str, Stateful]:
     """Everything with a state of its own, by its place in the tree."""
     work = session.work
     parts: dict[str, Stateful] = {"precision": work.precision, "schedule": work.schedule, "data": work.data}
     for address, stateful in session.stateful.items():
         parts[f"component/{address}"] = stateful
     return parts
+
+
+def _address(part: str) -> str:
+    """Where in the plan a part of the state stands."""
+    return "optimizer.schedule" if part == "schedule" else part.removeprefix("component/")
+
+
+def _allowed(part: str, allow: Sequence[str]) -> bool:
+    return any(below(_address(part), name) for name in allow)
 
 
 def _head(path: str, parts: Mapping[str, Stateful]) -> str:
@@ -111,7 +132,13 @@ def _optimizer(optimizer: torch.optim.Optimizer, named: Any) -> dict[str, Leaf]:
     for name, parameter in named:
         for key, value in optimizer.state.get(parameter, {}).items():
             tree[f"optimizer/{name}/{key}"] = Leaf(value)
-    groups = [
+    tree["optimizer/groups"] = Leaf(plain_groups(optimizer))
+    return tree
+
+
+def plain_groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Plain values of each parameter group: rates, decays, counts."""
+    return [
         {
             key: value
             for key, value in group.items()
@@ -119,11 +146,14 @@ def _optimizer(optimizer: torch.optim.Optimizer, named: Any) -> dict[str, Leaf]:
         }
         for group in optimizer.param_groups
     ]
-    tree["optimizer/groups"] = Leaf(groups)
-    return tree
 
 
-def _load_optimizer(optimizer: torch.optim.Optimizer, named: Any, values: Mapping[str, Any]) -> None:
+def _load_optimizer(
+    optimizer: torch.optim.Optimizer,
+    named: Any,
+    values: Mapping[str, Any],
+    planned: Sequence[Mapping[str, Any]],
+) -> None:
     parameters = dict(named)
     groups = values["groups"]
     if len(groups) != len(optimizer.param_groups):
@@ -137,11 +167,18 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, named: Any, values: Mappin
         for group in optimizer.param_groups
         for parameter in group["params"]
     }
-    for group, saved in zip(optimizer.param_groups, groups, strict=True):
-        group.update((key, value) for key, value in saved.items() if key not in _IMPLEMENTATION)
+    for group, saved, before, now in zip(
+        optimizer.param_groups, groups, values["planned"], planned, strict=True
+    ):
+        # What the plan says otherwise than before is taken from the plan, the rest from the version.
+        group.update(
+            (key, value)
+            for key, value in saved.items()
+            if key not in _IMPLEMENTATION and before.get(key) == now.get(key)
+        )
     optimizer.state.clear()
     for path, value in values.items():
-        if path == "groups":
+        if path in ("groups", "planned"):
             continue
         name, _, key = path.rpartition("/")
         if name not in parameters:

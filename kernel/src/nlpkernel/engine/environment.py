@@ -19,16 +19,17 @@ from nlpkernel.plan.train import Train
 
 
 @contextmanager
-def environment(train: Train) -> Iterator[None]:
-    """Seed all generators, set threads and determinism; afterwards everything is as it was before."""
-    threads = torch.get_num_threads()
+def environment(train: Train, threads_before: int | None = None) -> Iterator[None]:
+    """Seed all generators, set threads and determinism; afterwards everything is as it was before. `threads_before`:
+    what a run had that is continued here; it computes the same with as many, whatever this machine would choose."""
+    own_threads = torch.get_num_threads()
     deterministic = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     filling = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     with generators_kept():
         try:
-            if train.threads is not None:
-                torch.set_num_threads(train.threads)
+            if threads := train.threads or threads_before:
+                torch.set_num_threads(threads)
             if train.deterministic:
                 # Filling fresh memory finds bugs of torch, not ours, and costs a pass over every new tensor.
                 torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
@@ -36,7 +37,7 @@ def environment(train: Train) -> Iterator[None]:
             seed_all(train.seed)
             yield
         finally:
-            torch.set_num_threads(threads)
+            torch.set_num_threads(own_threads)
             torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
             torch.utils.deterministic.fill_uninitialized_memory = filling  # type: ignore[attr-defined]
 

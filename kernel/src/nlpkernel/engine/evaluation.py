@@ -32,6 +32,7 @@ def evaluate(session: Session, split: str) -> dict[str, float | None]:
         stack.callback(work.model.train, was_training)
         work.model.eval()
         for batch in work.data.evaluation(split):
+            run.pulse.moves += 1
             moved = {name: tensor.to(group.device, non_blocking=True) for name, tensor in batch.items()}
             for name, value in task.evaluate(forward, moved).items():
                 counts[name] = value if name not in counts else counts[name] + value

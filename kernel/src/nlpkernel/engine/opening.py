@@ -18,7 +18,7 @@ from nlpkernel.context import Run
 from nlpkernel.engine.materialise import fill
 from nlpkernel.engine.session import Session
 from nlpkernel.errors import ComponentFailure, NlpkernelError, PluginError, fail
-from nlpkernel.events import Event
+from nlpkernel.events import Event, StepCompleted
 from nlpkernel.hookspecs.communicator import Work
 from nlpkernel.hookspecs.model import Model, ParameterGroup
 from nlpkernel.plan import Composition, Plan
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nlpkernel.hookspecs.checkpoint import Store
     from nlpkernel.hookspecs.communicator import Group
     from nlpkernel.hookspecs.data import Data
+    from nlpkernel.supervise.post import Post
 
 
 _log = logging.getLogger("nlpkernel.engine")
@@ -59,13 +60,18 @@ def open_session(
     listen: Callable[[Event], None] | None = None,
     *,
     quiet: bool = False,
+    post: Post | None = None,
+    rehearsal: bool = False,
 ) -> Session:
     """Open everything in the order in which it is needed; `stack` closes it in reverse, whatever happens.
 
-    `listen` is told every event, as if it were the last monitor of the plan.
+    `listen` is told every event, as if it were the last monitor of the plan. `post` says which of the run's processes
+    this is. `rehearsal`: nothing is to be left outside `folder`.
     """
     run, hooks, composition = activate(plan, folder)
-    run.quiet = quiet
+    run.quiet, run.rehearsal = quiet, rehearsal
+    if post is not None:
+        run.rank, run.world, run.launch, run.pulse = post.rank, post.world, post.launch, post.pulse
     _at_exit(stack, "the kernel", lambda: _close_components(hooks, run))
     for placed in composition.placed:
         run.bus.owner = placed.found.owner
@@ -74,6 +80,9 @@ def open_session(
     if listen is not None:
         run.bus.owner = "the caller"
         run.bus.on(Event, listen)
+    if post is not None and post.supervised:
+        run.bus.owner = "the supervisor"
+        run.bus.on(Event, post.hears, but=(StepCompleted,))
     run.bus.freeze()
     activated = locks.activate(plan.text(), composition.placed)
 

@@ -52,7 +52,8 @@ def rehearse(plan: Plan, *, quiet: bool = False) -> Rehearsed:
     """Run two steps of a plan in a folder that is removed, and reckon up the whole. `quiet` is that of `Loop`."""
     events: list[Event] = []
     with tempfile.TemporaryDirectory(prefix="nlpkernel-dry-run-") as folder:
-        loop = Loop(plan, Path(folder) / plan.name, listen=events.append, limit=STEPS, quiet=quiet)
+        place = Path(folder) / plan.name
+        loop = Loop(plan, place, listen=events.append, limit=STEPS, quiet=quiet, rehearsal=True)
         for session in loop.steps():
             # The device is waited for after each step, or it would be measured how fast one can ask it.
             metrics = session.log()

@@ -7,12 +7,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from nlpkernel.engine.capture import capture, restore
+from nlpkernel.changes import changes, refuse
+from nlpkernel.engine.capture import capture, parts_of, plain_groups, restore
 from nlpkernel.engine.environment import memory_in_use
 from nlpkernel.engine.evaluation import evaluate
 from nlpkernel.engine.memory import Memory
 from nlpkernel.engine.nonfinite import culprits, names_of
 from nlpkernel.engine.readings import Reading, Readings
+from nlpkernel.engine.roundtrip import RoundTrip
 from nlpkernel.errors import NlpkernelError, Problem, TrainingError, fail
 from nlpkernel.events import Decided, Logged, StepCompleted, VersionFailed, VersionSaved, WindowSkipped
 from nlpkernel.hookspecs.everywhere import Action, Decision
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from nlpkernel.lock import Lock
     from nlpkernel.plan import Plan
     from nlpkernel.plugins.hooks import Hooks
-    from nlpkernel.state import Stateful
+    from nlpkernel.state import Snapshot, Stateful
 
 #: Windows in a row that may overflow before a falling loss scale is no explanation any more.
 _OVERFLOWS = 50
@@ -68,8 +70,12 @@ class Session:
         self._unsettled: dict[int, Progress] = {}
         self._evaluated_at: int | None = None
         self._overflows, self._overflowed_at = 0, -1
+        # The optimizer's settings as the plan gives them; a schedule or the optimizer itself moves them later.
+        self.planned = plain_groups(work.optimizer)
+        self._round_trip = RoundTrip(parts_of(self))
         self._wants_steps = self.bus.wants(StepCompleted)
         self._observed = bool(hooks.bound("update_applied"))
+        self._pulse = run.pulse
 
     # -- a step -------------------------------------------------------------------------------------------------
 
@@ -77,6 +83,8 @@ class Session:
         """One step: forward and backward of a window, an update, and what is due after it."""
         before, data, group = self.progress, self.data, self.group
         step = before.step
+        self._pulse.step = step + 1
+        self._pulse.moves += 1
         window = data.window(step)
         totals = group.total([each.weights for each in window])
         sums: Mapping[str, Tensor] = {}
@@ -182,9 +190,10 @@ class Session:
         """Evaluate the splits that the plan names and the data has; tell the schedule."""
         self._readings.pause()
         metrics: dict[str, float | None] = {}
-        for split in self.run.train.evaluate.splits:
-            if split in self.data.info.splits:
-                metrics |= evaluate(self, split)
+        with self._pulse.during("evaluate"):
+            for split in self.run.train.evaluate.splits:
+                if split in self.data.info.splits:
+                    metrics |= evaluate(self, split)
         if metrics:
             self.work.schedule.observe(metrics)
         self._evaluated_at = self.progress.step
@@ -228,6 +237,8 @@ class Session:
             self.decide(found)
             return
         self._readings.pause()
+        with self._pulse.during("save"):
+            self._round_trip.check()
         self.store.save(capture(self))
         self._saved_at = self.progress.step
         self._unsettled[self.progress.step] = self.progress
@@ -238,7 +249,12 @@ class Session:
         """Tell what became of saves; with `wait`, of all of them."""
         if self.store is None:
             return
-        for saved in self.store.settle(wait=wait):
+        if wait:
+            with self._pulse.during("save"):
+                settled = self.store.settle(wait=True)
+        else:
+            settled = self.store.settle()
+        for saved in settled:
             progress = self._unsettled.pop(saved.step)
             now = time.time()
             if saved.version is None:
@@ -256,19 +272,30 @@ class Session:
                 )
             )
 
-    def load(self, reference: str | None = None) -> None:
+    def load(self, reference: str | None = None, *, allow: Sequence[str] | None = None) -> None:
         """Put the run where a version was taken, the newest where none is named. A run that a policy had ended stays
-        ended, unless the plan has changed since."""
+        ended, unless the plan has changed since. `allow`: what may be other than it was then; None where this process
+        made the version itself."""
         assert self.store is not None, "a run without a store has nothing to load"
         self.settle(wait=True)
         snapshot = self.store.load(reference)
-        restore(self, snapshot)
+        if allow is not None:
+            self._compare(snapshot, allow)
+        restore(self, snapshot, allow or ())
         self._readings = Readings()
         self.work.bad = None
         self._saved_at, self._evaluated_at = self.progress.step, None
         if self.memory.ended is not None and snapshot.facts["plan"] == self.plan.text():
             self.stop = ("stopped", f"it had stopped before: {self.memory.ended}")
         self.memory.ended = None
+
+    def _compare(self, snapshot: Snapshot, allow: Sequence[str]) -> None:
+        """Refuse to go on where the numbers would not be those of the unbroken run, unless it is allowed by name."""
+        facts = snapshot.facts
+        found = changes(facts["plan"], facts["lock"], self.plan.text(), self.lock.plain())
+        refuse(found, allow, "NK505", "since the version was made")
+        for change in found:
+            self.run.notice("kernel", f"goes on although {change.text}")
 
     def finish(self) -> None:
         """What a run that stops owes: the last log, the last evaluation (not after a signal), the last version."""

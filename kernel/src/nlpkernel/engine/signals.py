@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the first ends the run after its step, saved; the second ends the process at once.
+"""SIGINT, SIGTERM, SIGUSR1: the first ends the run after its step, saved; the second ends the process at once.
 
 Before the first step there is nothing to save, and the first signal ends what goes on at once.
 """
@@ -11,7 +11,8 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-_CAUGHT = (signal.SIGINT, signal.SIGTERM)
+#: Windows has no SIGUSR1; where it is, batch systems send it ahead of the end of a job's time.
+_CAUGHT = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name))
 
 
 class Signals:
@@ -22,6 +23,7 @@ class Signals:
         self.armed = False
         self.received: int | None = None
         self._before: dict[int, Any] = {}
+        self._process = os.getpid()
 
     @property
     def name(self) -> str:
@@ -40,6 +42,10 @@ class Signals:
             signal.signal(number, handler)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:
+            # A child that was forked while a run goes on: it has no step to finish.
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
         if self.received is not None:
             os._exit(128 + number)
         self.received = number

@@ -47,6 +47,7 @@ def open_store(run: Run, folder: Path, write: bool) -> Store:  # type: ignore[em
 POINT = Point(
     name="checkpoint",
     slot=True,
+    free=True,
     must=("open_store",),
     may=("decide",),
     help="where versions of a run are kept",

@@ -68,6 +68,22 @@ class Work:
     gradients_global: Callable[[Sequence[tuple[str, Tensor]]], object] | None = None
 
 
+@attrs.frozen(kw_only=True)
+class ProcessSpec:
+    """A process that a communicator wants for a run; the kernel starts, watches and ends it.
+
+    name: its own ("worker-0"), for messages and the log of the run. rank: the worker that it is, from 0 on; None for a
+    process that is no worker (a server), which is ended once all workers are done. command: what it runs; None: the run
+    itself, as this command line asked for it. environment: what it gets beside ours. A worker finds rank and world in
+    its `Run`.
+    """
+
+    name: str
+    rank: int | None = None
+    command: tuple[str, ...] | None = None
+    environment: Mapping[str, str] = attrs.field(factory=dict)
+
+
 class Update(NamedTuple):
     """What became of an update. `applied` is None while only the device knows; `norm` is the global norm before
     clipping, `bad` is 0 on the device where everything was finite and 1 where not (both without dimensions)."""
@@ -155,9 +171,16 @@ def open_group(run: Run) -> Group:  # type: ignore[empty-body]
     """Join the workers of this run."""
 
 
+@hook("pick")
+def launch(run: Run) -> Sequence[ProcessSpec]:  # type: ignore[empty-body]
+    """Asked by `nlpkernel run` and `resume` before anything is opened: the processes of the run. None: this process
+    alone, as where another launcher has started the workers already. Light: no torch. In a worker it is not asked."""
+
+
 POINT = Point(
     name="communicator",
     slot=True,
     must=("open_group",),
+    may=("launch",),
     help="the workers that run one plan together",
 )

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from nlpkernel.hookspecs._spec import Point
 
-POINT = Point(name="monitor", slot=True, many=True, must=("subscribe",), help="who watches a run")
+POINT = Point(name="monitor", slot=True, many=True, free=True, must=("subscribe",), help="who watches a run")

@@ -7,6 +7,9 @@ from typing import Any, Literal
 
 from nlpkernel.components import extension, setting, settings
 
+#: Settings of [train] that change no number of a step, so that a resumed run may have others.
+FREE = ("steps", "epochs", "tokens", "log", "on_nan", "policy", "strict", "stall")
+
 
 @settings
 class Evaluate:
@@ -52,6 +55,13 @@ class Train:
         default="stop", help="what to do when loss or gradient is not finite"
     )
     policy: Any = extension("policy", many=True, help="who may end the run: early-stopping, budget, ...")
+    stall: Literal["never"] | float = setting(
+        default=600.0,
+        ge=3,
+        unit="seconds",
+        help="how long a supervised run may stand still in a step before it is ended as stuck (six times that outside "
+        'the steps); "never": for ever',
+    )
     strict: bool = setting(default=False, help="an observer that fails ends the run")
     deterministic: bool = setting(
         default=True, help="ask torch for algorithms that repeat themselves bit for bit"

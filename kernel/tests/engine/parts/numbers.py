@@ -433,9 +433,13 @@ class Stepping:
     @hookimpl
     def create_optimizer(self, groups):
         tensors = [tensor for group in groups for tensor in group.tensors]
-        own = 0.5 if self.fused else 0.0
-        self._made = torch.optim.AdamW([{"params": tensors, "own": own}], lr=0.01, fused=self.fused)
+        self._made = torch.optim.AdamW([{"params": tensors, "own": 0.0}], lr=0.01, fused=self.fused)
         return self._made
+
+    @hookimpl
+    def update_applied(self):
+        if self.fused:
+            self._made.param_groups[0]["own"] = 0.5
 
     @hookimpl
     def close(self):

@@ -229,9 +229,11 @@ class Kill:
 class _KillInSave:
     def __init__(self, killer: Kill, run: Any) -> None:
         self.killer, self.run = killer, run
+        self.done = False
 
     def state(self) -> Mapping[str, Any]:
-        if self.killer.where == "save" and self.run.progress.step == self.killer.step:
+        if self.killer.where == "save" and self.run.progress.step == self.killer.step and not self.done:
+            self.done = True
             self.killer._send()
         return {}
 

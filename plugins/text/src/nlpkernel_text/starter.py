@@ -41,7 +41,7 @@ schedule = { use = "cosine", warmup = 40, final = 0.1 }
 use = "auto"                        # by hardware, and says what it picked
 
 [checkpoint]
-use = "folder"
+use = "store"
 every = 200                         # steps; `nlpkernel resume runs/first` continues from the newest
 keep = { last = 3, best = 1 }
 

@@ -1,0 +1,73 @@
+"""A run that writes down every number of its steps: one arm of `verify-resume`, in a process of its own.
+
+    python -m nlpkernel.engine.trial '{"plan": ..., "folder": ..., "steps": ..., "saves": [...], "resume": ...}'
+
+One JSON object a line on standard output, as the steps end; floats are written in hexadecimal, so that nothing is
+rounded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nlpkernel.engine.api import Loop
+from nlpkernel.errors import NlpkernelError
+from nlpkernel.events import Event, RunStarted, StepCompleted
+from nlpkernel.plan import Plan
+
+
+def main(asked: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
+    """Run the plan to step `steps`, saving after the steps in `saves`."""
+
+    def listen(event: Event) -> None:
+        if isinstance(event, RunStarted):
+            tell({"begins": event.start.step})
+        elif isinstance(event, StepCompleted):
+            losses = {
+                name: _exact(float(value) / event.totals[name]) if event.totals[name] else None
+                for name, value in event.sums.items()
+            }
+            norm = None if event.norm is None else _exact(float(event.norm))
+            tell({"step": event.progress.step, "numbers": {**losses, "norm": norm}})
+
+    loop = Loop(
+        Plan.load(asked["plan"]),
+        Path(asked["folder"]),
+        resume="newest" if asked["resume"] else None,
+        listen=listen,
+        quiet=True,
+        rehearsal=True,
+    )
+    saves = set(asked["saves"])
+    for session in loop.steps():
+        if session.progress.step in saves:
+            session.save()
+        if session.progress.step == asked["steps"]:
+            # As a signal would: saved, and without the evaluation that ends a run.
+            session.stop = session.stop or ("interrupted", "the trial ends here")
+
+
+def _exact(value: float) -> str:
+    return value.hex()
+
+
+if __name__ == "__main__":
+    # What components print must not come between the lines.
+    lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def tell(line: dict[str, Any]) -> None:
+        lines.write(json.dumps(line) + "\n")
+        lines.flush()
+
+    try:
+        main(json.loads(sys.argv[1]), tell)
+    except NlpkernelError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"error: {problem}\n")
+        sys.exit(error.exit_code)

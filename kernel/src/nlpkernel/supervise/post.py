@@ -1,0 +1,169 @@
+"""A process at its post: what a run's own process knows of its supervisor, and tells it.
+
+`take_post` finds out from the environment. A process that nobody supervises has a post as well, whose questions cost
+nothing and whose reports nobody hears, so the engine need not ask which of the two it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+
+from nlpkernel.errors import UsageError, fail
+from nlpkernel.events import Event
+from nlpkernel.supervise import ending, stacks
+from nlpkernel.supervise.bridge import event_body, records_sent
+from nlpkernel.supervise.channel import CHANNEL, BadFrame, Sender, receive
+from nlpkernel.supervise.control import Control
+from nlpkernel.supervise.heartbeat import Beats, Pulse
+from nlpkernel.supervise.process import Guard
+
+RANK, WORLD, LAUNCH = "NLPKERNEL_RANK", "NLPKERNEL_WORLD", ending.MARK
+#: What is known of the restart that this process is, as JSON; see `Restart`.
+RESTART = "NLPKERNEL_RESTART"
+
+
+@attrs.frozen(kw_only=True)
+class Restart:
+    """Which restart of the run this is: `number` of all, `since` the newest version was saved, and what was lost."""
+
+    number: int
+    since: int
+    reason: str
+
+    def text(self) -> str:
+        """As it stands in the environment."""
+        return json.dumps(attrs.asdict(self))
+
+
+class Post:
+    """The post of a process that nobody supervises: one of one."""
+
+    rank, world = 0, 1
+    #: Whether a supervisor keeps the run's folder.
+    supervised = False
+    restart: Restart | None = None
+
+    def __init__(self) -> None:
+        self.launch = secrets.token_hex(8)
+        self.pulse = Pulse()
+
+    @contextmanager
+    def manned(self, logs: Path) -> Iterator[None]:
+        """While the run goes on. `logs`: the folder for what is to be read later."""
+        yield
+
+    def hears(self, event: Event) -> None:
+        """An event of this process's bus."""
+
+    def due(self, step: int, received: int | None) -> int | None:
+        """The number of the signal for which the run ends before `step` begins, if it does; `received` came to this
+        process itself. May wait for others."""
+        return received
+
+
+class SupervisedPost(Post):
+    """The post of a process that a supervisor started."""
+
+    supervised = True
+
+    def __init__(self, sock: socket.socket, environment: dict[str, str]) -> None:
+        super().__init__()
+        self.rank = int(environment.get(RANK, 0))
+        self.world = int(environment.get(WORLD, 1))
+        self.launch = environment.get(LAUNCH, self.launch)
+        restart = environment.get(RESTART)
+        self.restart = Restart(**json.loads(restart)) if restart else None
+        self._sock = sock
+        self._sender = Sender(sock)
+        self._control = Control(lambda body: self._sender.send("answer", body, must=True))
+        self._asked = False
+        threading.Thread(target=self._listen, name="nlpkernel-control", daemon=True).start()
+
+    @contextmanager
+    def manned(self, logs: Path) -> Iterator[None]:
+        """Beat, send what is logged, and be ready to write the stacks of all threads into `logs`."""
+        path = logs / f"rank-{self.rank}.stack"
+        with path.open("a", encoding="utf-8") as file, records_sent(self._sender.send):
+            if stacks.ASK is not None:
+                faulthandler.register(stacks.ASK, file, all_threads=True)
+            hello = {"thread": threading.main_thread().ident, "stack": str(path.resolve())}
+            self._sender.send("hello", hello, must=True)
+            beats = Beats(self.pulse, lambda body: self._sender.send("beat", body))
+            try:
+                yield
+            finally:
+                beats.close()
+                self._sender.close()
+                if stacks.ASK is not None:
+                    faulthandler.unregister(stacks.ASK)
+                if not path.stat().st_size:
+                    path.unlink()
+
+    def hears(self, event: Event) -> None:
+        """Send it."""
+        self._sender.send("event", event_body(event))
+
+    def due(self, step: int, received: int | None) -> int | None:
+        """One process ends for its own signal. One of several asks that all end, after the same step."""
+        if received is not None:
+            if self.world < 2:
+                return received
+            if not self._asked:
+                self._asked = True
+                self._sender.send("ask", {"signal": received}, must=True)
+        return self._control.may_begin(step, self._waiting)
+
+    def _waiting(self, waits: bool) -> None:
+        self.pulse.enter("waiting" if waits else "step")
+
+    def _listen(self) -> None:
+        with contextlib.suppress(BadFrame):
+            for message in receive(self._sock):
+                body = message.body
+                if message.kind == "propose":
+                    self._control.propose(body["round"], body["step"])
+                elif message.kind == "stop":
+                    self._control.end(body["step"], body["signal"])
+        # The supervisor is gone, and nobody is to outlive it. This process ends at once, and its heir, who waits for
+        # that, ends the children: in this order, so that a resource tracker among them finds its owner gone.
+        try:
+            heir = Guard(self.launch)
+            if os.getpgrp() == os.getpid():
+                heir.add(os.getpid())
+        finally:
+            os._exit(1)
+
+
+def appointed() -> bool:
+    """Whether a supervisor started this process."""
+    return CHANNEL in os.environ
+
+
+def take_post() -> Post:
+    """This process's post. The environment that names it is taken away, since it is not that of its children. Raise
+    UsageError where it names none."""
+    number = os.environ.pop(CHANNEL, None)
+    if number is None:
+        return Post()
+    try:
+        sock = socket.socket(fileno=int(number))
+        sock.getpeername()
+    except (OSError, ValueError) as error:
+        message = f"{CHANNEL}={number} names no channel to a supervisor: {error}"
+        raise fail(UsageError, "NK606", message, hint=f"unset {CHANNEL}") from error
+    sock.set_inheritable(False)
+    environment = {name: os.environ[name] for name in (RANK, WORLD, LAUNCH, RESTART) if name in os.environ}
+    for name in (RANK, WORLD, RESTART):
+        os.environ.pop(name, None)
+    return SupervisedPost(sock, environment)

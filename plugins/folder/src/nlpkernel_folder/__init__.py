@@ -1,1 +1,0 @@
-"""Versions of a run in a local folder: safetensors and msgpack, committed by rename."""

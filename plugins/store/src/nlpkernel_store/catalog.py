@@ -1,0 +1,235 @@
+"""The versions of a store: found, named, tagged, removed. Light: no torch.
+
+Which version training goes on from is the one that was committed last, unless `head` says otherwise: a roll-back
+writes it, with the number of the last commit by then, and the next commit has a greater one. So a commit is one file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+from nlpkernel.errors import CheckpointError, Place, fail
+from nlpkernel.state import VersionInfo
+from nlpkernel_store import manifest as manifests
+from nlpkernel_store import packs, rotation
+from nlpkernel_store.codes import OWNER
+from nlpkernel_store.manifest import Damaged, Entry, Manifest, NewerFormat, Part
+from nlpkernel_store.places import Place as Files
+
+HEAD, OWNED = "head", "owner"
+TAGS, PARTS, CHECKS = "tags/", "parts/", "checks/"
+_PACK = re.compile(r"packs/(?P<save>[0-9A-Za-z]+-\d+)-\d+(?:-\d+)?\.safetensors")
+_PART = re.compile(r"parts/[0-9A-Za-z]+-\d+/\d+\.msgpack")
+_TAG = re.compile(r"tags/[A-Za-z][0-9A-Za-z._-]*")
+_CHECK = re.compile(r"checks/[0-9a-f]{64}")
+
+
+class Catalog:
+    """The versions in a place. Manifests never change, so each is read once.
+
+    Where the place cannot be read, CheckpointError (STO011) is raised by every method.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        self._known: dict[Entry, Manifest] = {}
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def entries(self) -> list[Entry]:
+        """All versions in the order in which they were committed, whether they are sound or not."""
+        with self._told("read"):
+            names = self.files.names(manifests.FOLDER)
+        return sorted(entry for name in names if (entry := Entry.parse(name)))
+
+    def manifest(self, entry: Entry) -> Manifest:
+        """What a version says of itself. Raise Damaged or NewerFormat."""
+        if entry not in self._known:
+            self._known[entry] = self.read(entry)[0]
+        return self._known[entry]
+
+    def read(self, entry: Entry) -> tuple[Manifest, list[Part]]:
+        """A version with all that it consists of. Raise Damaged or NewerFormat."""
+        try:
+            data = self.files.read(entry.file)
+        except FileNotFoundError:
+            raise Damaged("the manifest is missing") from None
+        except OSError as error:
+            raise Damaged(f"the manifest cannot be read: {error}") from error
+        manifest, parts = manifests.read(entry, data)
+        try:
+            return manifest, [Part.load(part) for part in parts]
+        except (ValueError, TypeError, KeyError) as error:
+            raise Damaged(f"the manifest cannot be read: {error}") from error
+
+    def readable(self, entries: Sequence[Entry] | None = None) -> dict[Entry, Manifest]:
+        """Versions whose manifests are sound, in order."""
+        found: dict[Entry, Manifest] = {}
+        for entry in self.entries() if entries is None else entries:
+            try:
+                found[entry] = self.manifest(entry)
+            except (Damaged, NewerFormat):
+                continue
+        return found
+
+    def head(self) -> Entry | None:
+        """The version from which training goes on, or None where there is none."""
+        entries = self.entries()
+        with self._told("read"):
+            try:
+                text = self.files.read(HEAD).decode("ascii", "replace")
+            except FileNotFoundError:
+                return entries[-1] if entries else None
+        serial, _, name = text.strip().partition(" ")
+        if serial.isdecimal() and entries and entries[-1].serial > int(serial):
+            return entries[-1]
+        for entry in entries:
+            if entry.id == name:
+                return entry
+        raise fail(
+            CheckpointError,
+            "STO003",
+            f"it names {name[:12]!r} as the version to go on from, which is not there",
+            place=Place(self.files.describe(HEAD)),
+            owner=OWNER,
+            hint="`nlpkernel rollback RUN VERSION` names another one",
+        )
+
+    def history(self, head: Entry) -> list[Entry]:
+        """The versions through which training came to `head`, as far as they are still there, and itself, in order."""
+        until = dict(self.manifest(head).line)
+        return [
+            entry
+            for entry, manifest in self.readable().items()
+            if entry.serial <= head.serial
+            and (line := manifest.line[-1][0]) in until
+            and ((last := until[line]) is None or entry.step <= last)
+        ]
+
+    def candidates(self, entries: Sequence[Entry]) -> list[rotation.Candidate]:
+        """Versions as rotation sees them."""
+        return [
+            rotation.Candidate(name=entry.id, step=entry.step, metrics=self.manifest(entry).metrics)
+            for entry in entries
+        ]
+
+    def tags(self) -> dict[str, str]:
+        """Tags, and the id of the version that each names."""
+        with self._told("read"):
+            names = [name for name in self.files.names(TAGS) if _TAG.fullmatch(name)]
+            return {
+                name.removeprefix(TAGS): self.files.read(name).decode("ascii", "replace") for name in names
+            }
+
+    def info(self, entry: Entry, tags: dict[str, str] | None = None) -> VersionInfo:
+        """A version as a listing shows it. Raise Damaged or NewerFormat."""
+        manifest = self.manifest(entry)
+        named = (self.tags() if tags is None else tags).items()
+        return VersionInfo(
+            name=entry.name,
+            step=entry.step,
+            bytes=manifest.size,
+            created=manifest.created,
+            metrics=manifest.metrics,
+            tags=tuple(sorted(tag for tag, id_ in named if id_ == entry.id)),
+        )
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+
+    def commit(self, entry: Entry, manifest: Manifest, data: bytes) -> None:
+        """Make a version exist, `data` being its manifest's file. Raise OSError where that fails."""
+        try:
+            self.files.create(entry.file, [data], size=len(data))
+        except FileExistsError:
+            # The name says what is in it: an earlier try had come through, and its answer had not.
+            if self.files.read(entry.file) != data:
+                raise
+        self._known[entry] = manifest
+
+    def next_serial(self, *, aside: bool = False) -> int:
+        """The number of the next commit. `aside`: of one that training does not go on from, once the head is set with
+        this number or a greater one."""
+        entries = self.entries()
+        last = entries[-1].serial if entries else 0
+        if aside:
+            return last + 1
+        try:
+            serial = self.files.read(HEAD).decode("ascii", "replace").partition(" ")[0]
+        except FileNotFoundError:
+            return last + 1
+        return max(last, int(serial) if serial.isdecimal() else 0) + 1
+
+    def set_head(self, entry: Entry, *, serial: int | None = None) -> None:
+        """Go on from this version, until there is a commit with a greater number than `serial`: the last one's, if that
+        is left out."""
+        with self._told("changed"):
+            number = self.next_serial() - 1 if serial is None else serial
+            self.files.replace(HEAD, f"{number} {entry.id}".encode())
+
+    def set_tag(self, tag: str, entry: Entry) -> None:
+        """Give a version a tag; another version may lose it. Raise CheckpointError (STO008) for what can be none."""
+        if tag in ("newest", "best") or not _TAG.fullmatch(TAGS + tag):
+            raise fail(CheckpointError, "STO008", f"{tag!r} cannot be a tag", owner=OWNER)
+        with self._told("changed"):
+            self.files.replace(TAGS + tag, entry.id.encode())
+
+    def remove_tag(self, tag: str) -> None:
+        """Take a tag away."""
+        with self._told("changed"):
+            self.files.remove(TAGS + tag)
+
+    def remove(self, entry: Entry) -> None:
+        """Let a version not exist any more; `sweep` removes what only it needed. Raise OSError."""
+        self.files.remove(entry.file)
+        self.files.remove(CHECKS + entry.id)
+        self._known.pop(entry, None)
+
+    def sweep(self, save: str = "", *, without: Collection[Entry] = (), dry: bool = False) -> dict[str, int]:
+        """Remove packs that no version needs, or those of one save only, and return them with their sizes. `dry`: only
+        look. `without`: as if these versions were not there. Raise OSError; raise Damaged while a manifest cannot be
+        read, for nobody knows what it needs.
+        """
+        needed: set[str] = set()
+        for entry in self.entries():
+            if entry in without:
+                continue
+            try:
+                needed.update(self.manifest(entry).packs)
+            except NewerFormat as error:
+                raise Damaged(f"{entry.name} has {error}") from error
+            except Damaged as error:
+                raise Damaged(f"{entry.name} is damaged: {error}") from error
+        found = self.files.names(f"{packs.FOLDER}{save}-" if save else packs.FOLDER)
+        gone = {name: size for name, size in found.items() if _PACK.fullmatch(name) and name not in needed}
+        if not dry:
+            for name in gone:
+                self.files.remove(name)
+        return gone
+
+    def strangers(self) -> list[str]:
+        """Files in the place that this store did not write."""
+
+        def ours(name: str) -> bool:
+            patterns = (_PACK, _PART, _TAG, _CHECK)
+            return (
+                name in (HEAD, OWNED)
+                or bool(Entry.parse(name))
+                or any(each.fullmatch(name) for each in patterns)
+            )
+
+        return [name for name in self.files.names() if not ours(name)]
+
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise fail(
+                CheckpointError,
+                "STO011",
+                f"the versions cannot be {what}: {error}",
+                place=Place(self.files.describe()),
+                owner=OWNER,
+            ) from error

@@ -1,0 +1,188 @@
+"""The store: versions saved beside the training, listed, verified and loaded."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from nlpkernel.errors import CheckpointError, Place, fail
+from nlpkernel.state import Saved, Snapshot, VersionInfo
+from nlpkernel_store import parts
+from nlpkernel_store.buffers import Buffers, dense
+from nlpkernel_store.capture import Contents, capture
+from nlpkernel_store.catalog import Catalog
+from nlpkernel_store.codes import OWNER
+from nlpkernel_store.commit import Committer
+from nlpkernel_store.examine import Damage, Mapped, compare, damaged, examine
+from nlpkernel_store.manifest import Damaged, Entry, Manifest, NewerFormat, Part
+from nlpkernel_store.options import Options, Worker
+from nlpkernel_store.plain import refuse
+from nlpkernel_store.references import resolve
+from nlpkernel_store.restore import mine, restore, whole
+from nlpkernel_store.writer import Writer
+
+_log = logging.getLogger("nlpkernel.store")
+
+
+class VersionStore:
+    """Versions of one run; see `nlpkernel.hookspecs.checkpoint.Store`.
+
+    write: this process owns the run. notice: tells a person something; it is called on the caller's thread only. aside:
+    what is saved is no step of the training.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        options: Options,
+        worker: Worker,
+        *,
+        write: bool,
+        notice: Callable[[str], None],
+        aside: bool = False,
+    ) -> None:
+        self.catalog = catalog
+        self._options, self._worker, self._writes, self._notice = options, worker, write, notice
+        self._buffers = Buffers()
+        self._notices: list[str] = []
+        self._committer = Committer(
+            catalog=catalog, options=options, worker=worker, aside=aside, notices=self._notices
+        )
+        self._writer = Writer(self._make, options, catalog.files)
+        if write and worker.rank == 0:
+            self._clean()
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Copy the state and hand it to the writer, once that is through with the version before.
+
+        Raise CheckpointError (STO001), naming leaf and owner, for a value that cannot be stored; nothing is written
+        then.
+        """
+        assert self._writes, "a store that was opened for reading does not save"
+        began = time.monotonic()
+        self._writer.wait()
+        keep = self._options.keep
+        if keep is not None and keep.best and not snapshot.facts.get("main"):
+            raise refuse("the version", "keep.best needs the name of the main metric in facts['main']")
+        copy = self._buffers.take if self._options.asynchronous else dense
+        self._writer.start(capture(snapshot, copy, first=self._worker.rank == 0), began)
+
+    def settle(self, *, wait: bool = False) -> Sequence[Saved]:
+        """What became of saves since this was asked last. Raise CheckpointError (STO002, STO007) for one that failed,
+        unless the settings say that the run goes on."""
+        try:
+            return self._writer.settle(wait=wait)
+        finally:
+            self._tell()
+
+    def load(self, reference: str | None = None) -> Snapshot:
+        """The version `reference`, or the one that training goes on from. Raise CheckpointError: STO003 where it is
+        damaged, naming files, leaves, both digests and the newest sound version; STO004 where there is none; STO005 for
+        a newer format; STO006 for one of another number of workers.
+        """
+        self._writer.wait()
+        entry = resolve(self.catalog, reference)
+        try:
+            manifest, stored = self.catalog.read(entry)
+        except Damaged as error:
+            raise damaged(
+                self.catalog, entry, [Damage(self.catalog.files.describe(entry.file), str(error))]
+            ) from error
+        except NewerFormat as error:
+            raise self._newer(entry, error) from error
+        wanted = self._wanted(entry, manifest, stored)
+        mapped = Mapped(self.catalog, wanted)
+        if self._options.verify and (damage := compare(self.catalog, mapped, wanted)):
+            raise damaged(self.catalog, entry, damage)
+        try:
+            snapshot = restore(manifest, wanted, mapped)
+        except (Damaged, ValueError, TypeError, KeyError) as error:
+            file = error.file if isinstance(error, Damaged) else ""
+            what = str(error) if file else f"its content cannot be read: {error}"
+            damage = [Damage(self.catalog.files.describe(file or entry.file), what)]
+            raise damaged(self.catalog, entry, damage) from error
+        self._committer.parent = entry
+        return snapshot
+
+    def list(self) -> Sequence[VersionInfo]:
+        """Complete versions in the order in which they were committed; but the one that training goes on from comes
+        last. One whose manifest cannot be read is left out, and `load` and `verify` name what is wrong with it.
+        """
+        found = list(self.catalog.readable())
+        if not found:
+            return []
+        head = self.catalog.head()
+        tags = self.catalog.tags()
+        return [
+            self.catalog.info(entry, tags)
+            for entry in sorted(found, key=lambda entry: (entry == head, entry))
+        ]
+
+    def verify(self, reference: str) -> Sequence[str]:
+        """What is wrong with a version, a line for each piece. Raise CheckpointError (STO004) where there is none."""
+        entry = resolve(self.catalog, reference)
+        try:
+            return [str(damage) for damage in examine(self.catalog, entry)]
+        except NewerFormat as error:
+            return [f"{entry.name}: {error}"]
+
+    def close(self) -> None:
+        """Wait for the writer. Raise what failed and was not told yet, as `settle` does."""
+        try:
+            self._writer.close()
+        finally:
+            self._tell()
+            self.catalog.files.close()
+
+    def _make(self, contents: Contents) -> VersionInfo:
+        return self.catalog.info(self._committer.write(contents))
+
+    def _tell(self) -> None:
+        while self._notices:
+            self._notice(self._notices.pop(0))
+
+    def _clean(self) -> None:
+        """Remove what dead writers left. A folder that cannot be changed is as good to read as before."""
+        try:
+            self.catalog.files.clean()
+            parts.forget(self.catalog.files, f"{self._worker.launch}-0")
+            self.catalog.sweep()
+            strangers = self.catalog.strangers()
+        except OSError as error:
+            _log.info("leftovers stay: %s", error)
+            return
+        except Damaged as error:
+            self._notice(f"packs that no version needs stay as long as {error}")
+            return
+        if strangers:
+            listed = ", ".join(strangers[:3]) + (", ..." if len(strangers) > 3 else "")
+            self._notice(
+                f"{self.catalog.files.describe()} holds files that are not the store's, which stay: {listed}"
+            )
+
+    def _wanted(self, entry: Entry, manifest: Manifest, stored: Sequence[Part]) -> Sequence[Part]:
+        """The parts that this worker takes up."""
+        if manifest.world == self._worker.world:
+            return mine(stored, self._worker.rank)
+        kinds = [leaf.kind for part in stored for leaf in part.leaves]
+        if self._writes or not whole(kinds):
+            raise fail(
+                CheckpointError,
+                "STO006",
+                f"{entry.name} was saved by {manifest.world} workers, and there are {self._worker.world}",
+                place=Place(self.catalog.files.describe(entry.file)),
+                owner=OWNER,
+                hint=f"run it with {manifest.world} workers",
+            )
+        return stored
+
+    def _newer(self, entry: Entry, error: NewerFormat) -> CheckpointError:
+        return fail(  # type: ignore[return-value]
+            CheckpointError,
+            "STO005",
+            f"{entry.name} has {error}",
+            place=Place(self.catalog.files.describe(entry.file)),
+            owner=OWNER,
+            hint="install a newer nlpkernel-plugin-store",
+        )

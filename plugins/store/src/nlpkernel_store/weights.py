@@ -1,0 +1,56 @@
+"""Tensors of a version by name, whole: pieces from several workers are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from nlpkernel.state import Sharded
+from nlpkernel_store.examine import Mapped
+from nlpkernel_store.manifest import Manifest, Part
+from nlpkernel_store.restore import restore
+
+_MODEL = "model/"
+#: Elements that are compared at once.
+_CHUNK = 1 << 22
+
+
+def model_weights(manifest: Manifest, parts: Sequence[Part], mapped: Mapped) -> dict[str, Tensor]:
+    """The model's tensors under its own names; those that are whole are the mapped files."""
+    found: dict[str, Tensor] = {}
+    for part in parts:
+        for path, leaf in restore(manifest, [part], mapped).tree.items():
+            if not path.startswith(_MODEL) or not isinstance(leaf.value, Tensor):
+                continue
+            name = path.removeprefix(_MODEL)
+            if isinstance(leaf.kind, Sharded):
+                whole = found.setdefault(name, torch.empty(leaf.kind.shape, dtype=leaf.value.dtype))
+                slices = zip(leaf.kind.offset, leaf.value.shape, strict=True)
+                whole[tuple(slice(start, start + length) for start, length in slices)] = leaf.value
+            else:
+                found.setdefault(name, leaf.value)
+    return found
+
+
+def distance(left: Tensor, right: Tensor) -> float:
+    """The greatest absolute difference of two tensors of one shape; NaN where only one of two numbers is one."""
+    most = 0.0
+    flat = left.reshape(-1), right.reshape(-1)
+    for start in range(0, flat[0].numel(), _CHUNK):
+        a, b = (_number(each[start : start + _CHUNK]) for each in flat)
+        gap = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs())
+        largest = float(gap.max())
+        if largest != largest:
+            return largest
+        most = max(most, largest)
+    return most
+
+
+def _number(tensor: Tensor) -> Tensor:
+    if tensor.dtype == torch.float4_e2m1fn_x2:
+        tensor = tensor.view(
+            torch.uint8
+        )  # torch computes nothing with them: the difference of the pairs' codes.
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
