@@ -218,8 +218,8 @@ with other settings; lock.json in the run's folder names both.""",
     ),
     "NK505": (
         "the run would not go on as it was",
-        """A resumed run computes what the unbroken one would have computed. A seed, a batch, the content of the data, the
-release or the sources of a plugin, torch or the number of threads that is not as it was when the version was made
+        """A resumed run computes what the unbroken one would have computed. A seed, a batch, the content of the data,
+the release or the sources of a plugin, torch or the number of threads that is not as it was when the version was made
 breaks that, so each is named and refused. Put it back, or allow it by its name: `--allow train.seed`. A section
 (`--allow optimizer`) or a distribution (`--allow` and its name) allows all that it holds. What changes no
 number may change freely: the length of the run, the log interval, monitors, the checkpoint.""",
@@ -232,8 +232,8 @@ change no number.""",
     ),
     "NK507": (
         "state of a component does not come back",
-        """Before the first version is written, the state of each component that has one is put back to what it was at the
-start and forward again. A component whose `state` then gives something else would resume inexactly, so nothing is
+        """Before the first version is written, the state of each component that has one is put back to what it was at
+the start and forward again. A component whose `state` then gives something else would resume inexactly, so nothing is
 saved. Its author has to mend `load_state`: it takes up exactly what `state` gave.""",
     ),
     "NK509": (
@@ -243,8 +243,8 @@ shows. Run the plan with `nlpkernel run` first.""",
     ),
     "NK508": (
         "the run does not resume bit for bit",
-        """`nlpkernel verify-resume` found a loss, a weight or other state that differs between the unbroken run and the one
-that was killed and resumed. The table names what differs first. Usual causes: a component that keeps something
+        """`nlpkernel verify-resume` found a loss, a weight or other state that differs between the unbroken run and the
+one that was killed and resumed. The table names what differs first. Usual causes: a component that keeps something
 without `component_state`, draws from a generator of its own, or depends on the time; or an operation that torch
 does not repeat bit for bit on this device.""",
     ),

@@ -84,13 +84,14 @@ class Logged(Event):
     """The log interval ended and the device was read once.
 
     `metrics` holds means over the interval: the loss terms (each sum over its weight), "norm", "rate"; a value
-    that was not computed is None. `seconds`, `tokens` and `samples` are of the interval; `skipped` counts windows
+    that was not computed is None. `losses` holds the term "loss" of each of its windows. `seconds`, `tokens` and `samples` are of the interval; `skipped` counts windows
     without an update.
     """
 
     progress: Progress
     steps: int
     metrics: Mapping[str, float | None]
+    losses: tuple[float | None, ...]
     seconds: float
     tokens: int
     samples: int
@@ -100,7 +101,8 @@ class Logged(Event):
 
 @attrs.frozen(kw_only=True)
 class WindowSkipped(Event):
-    """A window changed no weight. `reason` is "empty" (no counted label), "non-finite" or "overflow"."""
+    """A window changed no weight. `reason` is "empty" (no counted label), "non-finite", "overflow",
+    "spike" or "roll-back" (a policy asked to leave it out)."""
 
     step: int
     reason: str

@@ -264,7 +264,7 @@ def test_a_policy_that_rolls_back_for_another_reason_leaves_the_last_window_out(
     assert [(log.progress.step, log.steps) for log in ran.of(Logged)] == [(4, 4), (8, 4), (12, 4)]
     assert {count.what: count.number for count in ran.report.counts} == {
         "roll-backs": 1,
-        "windows skipped: non-finite": 1,
+        "windows skipped: roll-back": 1,
     }
 
 

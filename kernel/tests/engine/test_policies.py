@@ -6,10 +6,13 @@ import math
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from nlpkernel.builtin.policies import Budget, EarlyStopping
-from nlpkernel.events import StepCompleted
-from nlpkernel.hookspecs.everywhere import Action
+from nlpkernel.builtin.policies import Budget, EarlyStopping, Spike
+from nlpkernel.errors import TrainingError
+from nlpkernel.events import Decided, Logged, StepCompleted, WindowSkipped
+from nlpkernel.hookspecs.everywhere import Action, Decision
 from nlpkernel.progress import Progress
 
 
@@ -131,3 +134,95 @@ def test_a_budget_survives_a_resume(bench):
     assert "the budget of 64 tokens is used up" in again.report.reason
     more = bench.run(train=train(128), resume="newest", **plan)
     assert more.report.progress.tokens == 128
+
+
+def logged(losses: list[float | None], before: int = 0) -> Logged:
+    """The log of so many steps after `before`."""
+    step = before + len(losses)
+    return Logged(
+        time=0.0,
+        progress=Progress(step=step),
+        steps=len(losses),
+        metrics={},
+        losses=tuple(losses),
+        seconds=1.0,
+        tokens=1,
+        samples=1,
+        skipped=0,
+        memory=0,
+    )
+
+
+def heard(policy: Spike, losses: list[float | None], before: int = 0) -> Decision | None:
+    """What it decides after a log."""
+    policy._heard(logged(losses, before))
+    return policy.decide(metrics={"loss": 1.0})
+
+
+STEADY = [2.0, 2.2, 1.9, 2.1, 2.0, 2.1, 1.9, 2.0]
+
+
+def test_a_leap_is_found_where_it_begins():
+    policy = Spike(after=8, history=8, skip=2)
+    assert heard(policy, STEADY) is None
+    answer = heard(policy, [2.1, 9.0, 12.0, 2.0], before=8)
+    assert answer is not None
+    assert (answer.action, answer.windows) == (Action.ROLLBACK, (9, 10))
+    assert answer.reason.startswith("the loss of step 10 leapt to 9 from 2.0")
+    assert policy.decide(metrics={}) is None, "it is said once"
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [[2.1, 1.8, 2.3], [1.0, 0.5, 0.1], [None, math.nan, math.inf, 2.0]],
+    ids=["as before", "a fall", "nothing that was computed"],
+)
+def test_what_is_no_leap(losses):
+    policy = Spike(after=8, history=8)
+    assert heard(policy, STEADY + losses) is None
+
+
+def test_the_first_steps_are_not_judged():
+    assert heard(Spike(after=10, history=8), [*STEADY, 50.0]) is None
+
+
+@settings(max_examples=50, deadline=None)
+@given(losses=st.lists(st.floats(0, 100), min_size=1, max_size=40), cut=st.integers(0, 40))
+def test_what_a_spike_policy_knows_does_not_depend_on_the_log_interval_or_a_resume(losses, cut):
+    whole, first, rest = (Spike(after=1000) for _ in range(3))
+    heard(whole, losses)
+    heard(first, losses[:cut])
+    rest.load_state(first.state())
+    heard(rest, losses[cut:], before=min(cut, len(losses)))
+    assert rest.state() == whole.state()
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_spike_takes_the_run_back_and_leaves_its_window_out(bench, every):
+    sums = [1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 40.0, 1.0, 1.1]
+    policy = [{"use": "spike", "after": 6, "history": 8}]
+    ran = bench.sums(
+        sums,
+        [1.0] * 12,
+        train={"steps": 12, "batch": 1, "log": {"every": every}, "policy": policy},
+        optimizer={"lr": 1e-6},
+        checkpoint=bench.use("Shelf", every=4),
+    )
+    assert ran.error is None
+    (decided,) = ran.of(Decided)
+    assert decided.action == "rollback"
+    assert decided.reason.startswith("the loss of step 10 leapt to 40 from ")
+    counts = {count.what: count.number for count in ran.report.counts}
+    assert counts == {"roll-backs": 1, "windows skipped: spike": 1}
+    assert (ran.report.progress.step, ran.report.progress.updates) == (12, 11)
+    assert [event.step for event in ran.of(WindowSkipped)] == [9]
+
+
+def test_a_spike_can_end_the_run(bench):
+    policy = [{"use": "spike", "after": 3, "action": "stop"}]
+    train = {"steps": 8, "batch": 1, "log": {"every": 1}, "policy": policy}
+    ran = bench.sums(
+        [1.0, 1.1, 0.9, 1.0, 40.0, 1.0, 1.0, 1.0], [1.0] * 8, train=train, optimizer={"lr": 1e-6}
+    )
+    assert isinstance(ran.error, TrainingError)
+    assert "NK403 the loss of step 5 leapt to 40" in str(ran.error)

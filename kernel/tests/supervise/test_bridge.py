@@ -24,6 +24,7 @@ VALUES: dict[str, Any] = {
     "float | None": None,
     "Mapping[str, float | None]": {"loss": 1.0, "norm": None},
     "tuple[str, ...]": ("row 1", "row 2"),
+    "tuple[float | None, ...]": (1.0, None),
 }
 CLASSES = [
     kind

@@ -31,6 +31,7 @@ def logged(step=5, **values):
             "progress": at(step),
             "steps": 5,
             "metrics": {"loss": 2.3451, "norm": 0.8123, "rate": 3e-4},
+            "losses": (),
             "seconds": 5.0,
             "tokens": 61_500,
             "samples": 320,

@@ -104,7 +104,9 @@ def test_long_work(make, done, total, unit, text):
 
 def test_the_others(standing, make):
     at = make.at(20)
-    saved = events.VersionSaved(time=0, progress=at, version="20-3f9ac21b77d0", bytes=23_400_000, seconds=0.21)
+    saved = events.VersionSaved(
+        time=0, progress=at, version="20-3f9ac21b77d0", bytes=23_400_000, seconds=0.21
+    )
     assert lines.saved(saved) == "saved 20-3f9ac21b77d0  23.4 MB in 0.2s"
     notice = events.Notice(time=0, level="warning", source="optim", message="no\nfused \x1b[31mkernel")
     assert lines.notice(notice) == "warning: optim: no | fused \\x1b[31mkernel"

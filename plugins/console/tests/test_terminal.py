@@ -42,6 +42,7 @@ try:
         run.bus.publish(
             events.Logged(
                 time=time.time(), progress=at, steps=1, metrics={"loss": 100.0 - step, "norm": None, "rate": 3e-4},
+                losses=(),
                 seconds=0.1, tokens=1230, samples=8, skipped=0, memory=1_200_000_000,
             )
         )

@@ -97,3 +97,24 @@ def test_a_version_that_cannot_be_written_ends_the_run_or_is_told_by_policy(tmp_
     assert failed.progress.step == 4
     assert "No space left on device" in failed.error
     assert [event.progress.step for event in events if isinstance(event, VersionSaved)] == [8]
+
+
+def test_a_component_whose_state_cannot_be_stored_is_named_with_its_leaf(tmp_path):
+    (tmp_path / "odd.py").write_text(
+        "from nlpkernel import component, hookimpl\n"
+        "class State:\n"
+        "    def state(self): return {'seen': {1, 2}}\n"
+        "    def load_state(self, state): pass\n"
+        "@component\n"
+        "class Odd:\n"
+        "    @hookimpl\n"
+        "    def component_state(self): return State()\n"
+        "    @hookimpl\n"
+        "    def subscribe(self): pass\n"
+    )
+    plan = tiny_plan(base=tmp_path, checkpoint={"use": "store"}, monitor=[{"use": "./odd.py:Odd"}])
+    with pytest.raises(CheckpointError) as caught:
+        nlpkernel.run(plan, runs_folder=tmp_path)
+    problem = caught.value.problems[0]
+    assert problem.message == "component/monitor[0]/seen cannot be stored: it is of type builtins.set"
+    assert "odd.py" in problem.owner

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 
 from nlpkernel.components import component, hookimpl, setting
+from nlpkernel.events import Logged
 from nlpkernel.hookspecs.everywhere import Action, Decision
 
 if TYPE_CHECKING:
+    from nlpkernel.bus import Bus
     from nlpkernel.progress import Progress
     from nlpkernel.state import Stateful
 
@@ -126,3 +128,74 @@ class Budget:
 
     def _used(self) -> float:
         return self._before + time.monotonic() - self._start
+
+
+@component
+class Spike:
+    """Take the run back, or end it, when the loss of a step leaps above those before it.
+
+    Going back to a version and leaving out the batches around the leap is what PaLM's training did (Chowdhery et al.,
+    2022, section 5.1). Mean and variance are exponentially weighted over `history` steps. Losses are known at the log
+    interval, so a leap is found there, and a version saved after it began would be taken back to: let [checkpoint] save
+    at multiples of the log interval.
+    """
+
+    action: Literal["rollback", "stop"] = setting(
+        default="rollback",
+        help="go back to the newest version and leave the windows out, or end the run as failed",
+    )
+    deviations: float = setting(
+        default=6.0, gt=0, help="a loss leaps when it lies so many standard deviations above the mean"
+    )
+    history: int = setting(default=100, ge=2, help="steps over which mean and deviation are taken")
+    after: int = setting(default=100, ge=2, help="steps at the beginning that are not judged")
+    skip: int = setting(default=1, ge=1, help="windows that are left out, the leap's first")
+
+    _mean: float = attrs.field(init=False, default=0.0)
+    _variance: float = attrs.field(init=False, default=0.0)
+    _seen: int = attrs.field(init=False, default=0)
+    _leap: tuple[int, float] | None = attrs.field(init=False, default=None)
+
+    @hookimpl
+    def subscribe(self, bus: Bus) -> None:
+        """Hear of the losses."""
+        bus.on(Logged, self._heard)
+
+    def _heard(self, event: Logged) -> None:
+        self._leap = None
+        first = event.progress.step - event.steps
+        for window, loss in enumerate(event.losses, first):
+            if loss is None or not math.isfinite(loss):
+                continue
+            gain = loss - self._mean
+            if self._seen >= self.after and gain > self.deviations * math.sqrt(self._variance):
+                self._leap = window, loss
+                return
+            share = max(1 / (self._seen + 1), 2 / (self.history + 1))
+            self._mean += share * gain
+            self._variance = (1 - share) * (self._variance + share * gain * gain)
+            self._seen += 1
+
+    @hookimpl
+    def decide(self, metrics: Mapping[str, float | None]) -> Decision | None:
+        """Answer for the leap that was just heard of."""
+        leap, self._leap = self._leap, None
+        if leap is None or "non-finite" in metrics:
+            return None
+        window, loss = leap
+        reason = f"the loss of step {window + 1} leapt to {loss:.4g} from {self._mean:.4g}"
+        action = Action.ROLLBACK if self.action == "rollback" else Action.FAIL
+        return Decision(action, reason, tuple(range(window, window + self.skip)))
+
+    @hookimpl
+    def component_state(self) -> Stateful:
+        """Mean, variance and steps seen."""
+        return self
+
+    def state(self) -> dict[str, Any]:
+        """Mean, variance and steps seen."""
+        return {"mean": self._mean, "variance": self._variance, "seen": self._seen}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take up what `state` gave."""
+        self._mean, self._variance, self._seen = state["mean"], state["variance"], state["seen"]

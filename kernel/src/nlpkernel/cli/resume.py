@@ -8,8 +8,8 @@ from nlpkernel import runs
 from nlpkernel.cli.options import restart_options, supervised
 from nlpkernel.cli.run import finish
 
-HELP = """Continue a run from its newest version, bit for bit, with the plan that it was started with. A changed plan is taken
-with --plan or --set; what would make it another run is refused unless --allow names it."""
+HELP = """Continue a run from its newest version, bit for bit, with the plan that it was started with. A changed plan is
+taken with --plan or --set; what would make it another run is refused unless --allow names it."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,8 +14,8 @@ from nlpkernel.cli.output import count, say, table, write_json
 if TYPE_CHECKING:
     from nlpkernel.engine.proof import Proof
 
-HELP = """Prove that a plan resumes bit for bit: run it unbroken, run it again and kill it (SIGKILL) at random moments, resume
-it each time, and compare every loss, norm, weight and other state. Exit code 1 where anything differs."""
+HELP = """Prove that a plan resumes bit for bit: run it unbroken, run it again and kill it (SIGKILL) at random moments,
+resume it each time, and compare every loss, norm, weight and other state. Exit code 1 where anything differs."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -74,9 +74,9 @@ class Loop:
     """One run from its folder to its report.
 
     `allow` names what a continued run may have otherwise than its version. `locked` is a lock that must hold in every
-    point. `listen` is told every event. `limit` ends the run after so many steps, as if it were its length. `signal` is the
-    number of the signal that ended it, if one did. `quiet`: warnings only are to be seen.
-    `rehearsal`: nothing is to be left outside the folder.
+    point. `listen` is told every event. `limit` ends the run after so many steps, as if it were its length. `signal`
+    is the number of the signal that ended it, if one did. `quiet`: warnings only are to be seen. `rehearsal`:
+    nothing is to be left outside the folder.
     """
 
     def __init__(

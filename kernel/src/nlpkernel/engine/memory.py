@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Memory:
-    """Newest metrics ("validation/loss"), the best main value and its step, windows that must not be seen again, and
+    """Newest metrics ("validation/loss"), the best main value and its step, windows that must not be seen again and for what, and
     why a policy ended the run.
 
     main: the metric that "best" is judged by, and "min" or "max".
@@ -19,7 +19,7 @@ class Memory:
         self.metrics: dict[str, float | None] = {}
         self.best: float | None = None
         self.best_step: int | None = None
-        self.avoid: set[int] = set()
+        self.avoid: dict[int, str] = {}
         self.ended: str | None = None
 
     def note(self, metrics: Mapping[str, float | None], step: int) -> bool:
@@ -39,7 +39,7 @@ class Memory:
             "metrics": self.metrics,
             "best": self.best,
             "best_step": self.best_step,
-            "avoid": sorted(self.avoid),
+            "avoid": [[window, reason] for window, reason in sorted(self.avoid.items())],
             "ended": self.ended,
         }
 
@@ -47,4 +47,4 @@ class Memory:
         """Take up what `state` gave."""
         self.metrics = dict(state["metrics"])
         self.best, self.best_step = state["best"], state["best_step"]
-        self.avoid, self.ended = set(state["avoid"]), state["ended"]
+        self.avoid, self.ended = {window: reason for window, reason in state["avoid"]}, state["ended"]

@@ -24,10 +24,12 @@ class Reading:
     """What the host learns at a log interval.
 
     metrics: mean of each loss term over the interval (sum over weight), and the mean "norm"; None where nothing was
-    computed. bad: where the run stood before the first window that was not finite, while only the device knew.
+    computed. losses: the mean "loss" of each window, None where nothing was computed. bad: where the run stood before
+    the first window that was not finite, while only the device knew.
     """
 
     metrics: dict[str, float | None]
+    losses: tuple[float | None, ...]
     bad: Progress | None
     steps: int
     tokens: int
@@ -62,35 +64,44 @@ class Readings:
 
     def read(self, now: Progress) -> Reading:
         """The only place where a training run waits for its device."""
-        ran = [(before, sums, totals, update) for before, sums, totals, update in self._steps if update]
         pending: list[Tensor] = []
-        for _, sums, _, update in ran:
-            pending += sums.values()
-            pending += (update.norm, update.bad)
+        for _, sums, _, update in self._steps:
+            if update is not None:
+                pending += sums.values()
+                pending += (update.norm, update.bad)
         values = iter(torch.stack(pending).tolist() if pending else ())
         means: dict[str, float] = defaultdict(float)
         weights: dict[str, float] = defaultdict(float)
-        norms, bad = 0.0, None
-        for before, sums, totals, update in ran:
+        losses: list[float | None] = []
+        norms, ran, bad = 0.0, 0, None
+        for before, sums, totals, update in self._steps:
+            losses.append(None)
+            if update is None:
+                continue
+            ran += 1
             for name in sums:
-                means[name] += next(values)
+                value = next(values)
+                means[name] += value
                 weights[name] += totals[name]
+                if name == "loss" and totals[name]:
+                    losses[-1] = value / totals[name]
             norms += next(values)
             if next(values) and update.applied is None and bad is None:
                 bad = before
         metrics: dict[str, float | None] = {
             "loss": None,
             **{name: value / weights[name] if weights[name] else None for name, value in means.items()},
-            "norm": norms / len(ran) if ran else None,
+            "norm": norms / ran if ran else None,
         }
         first, clock = self._steps[0][0], time.monotonic()
         reading = Reading(
             metrics,
+            tuple(losses),
             bad,
             len(self._steps),
             now.tokens - first.tokens,
             now.samples - first.samples,
-            len(self._steps) - len(ran),
+            len(self._steps) - ran,
             clock - self._start,
         )
         self._steps, self._start = [], clock

@@ -21,7 +21,7 @@ class RoundTrip:
         }
 
     def check(self) -> None:
-        """Raise CheckpointError (NK507) naming every part whose state does not come back. Asked again, it does nothing."""
+        """Raise CheckpointError (NK507) naming every part whose state does not come back. Only the first call asks."""
         if self._origin is None:
             return
         problems = [

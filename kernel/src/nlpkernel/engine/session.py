@@ -91,7 +91,7 @@ class Session:
         update: Update | None = None
         reason = None
         if step in self.memory.avoid:
-            reason = "non-finite"
+            reason = self.memory.avoid[step]
         elif not any(totals.values()):
             reason = "empty"
         else:
@@ -178,6 +178,7 @@ class Session:
                 progress=self.progress,
                 steps=reading.steps,
                 metrics=metrics,
+                losses=reading.losses,
                 seconds=reading.seconds,
                 tokens=reading.tokens,
                 samples=reading.samples,
@@ -355,17 +356,17 @@ class Session:
         return TrainingError(problems)
 
     def _roll_back(self, decision: Decision, metrics: Mapping[str, float | None], owner: str) -> None:
-        """Take up the newest version, and leave out the window that spoilt the weights: the one that is not finite,
-        or the last one."""
+        """Take up the newest version, and leave out the windows that spoilt the weights."""
         bad = metrics.get("non-finite")
-        window = self.progress.step - 1 if bad is None else int(bad)
-        avoid = self.memory.avoid | {window}
+        windows = decision.windows or (self.progress.step - 1 if bad is None else int(bad),)
+        why = "non-finite" if bad is not None else "spike" if decision.windows else "roll-back"
+        avoid = dict.fromkeys(windows, why) | self.memory.avoid
         problem = ""
         self.settle(wait=True)
         if self.store is None or not self.store.list():
             problem = "there is no version to roll back to"
-        elif window in self.memory.avoid:
-            problem = f"the window of step {window + 1} is left out already, so the same would come again"
+        elif self.memory.avoid.keys() >= set(windows):
+            problem = f"the window of step {windows[0] + 1} is left out already, so the same would come again"
         if problem:
             message = f"{self._reason(decision, metrics)}; {problem}"
             raise fail(TrainingError, "NK405", message, owner=owner, hint="let [checkpoint] save earlier")

@@ -56,8 +56,8 @@ def _exact(value: float) -> str:
     return value.hex()
 
 
-if __name__ == "__main__":
-    # What components print must not come between the lines.
+def _lines() -> Callable[[dict[str, Any]], None]:
+    """A writer of lines on standard output; what components print goes to standard error, not in between."""
     lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
@@ -65,8 +65,12 @@ if __name__ == "__main__":
         lines.write(json.dumps(line) + "\n")
         lines.flush()
 
+    return tell
+
+
+if __name__ == "__main__":
     try:
-        main(json.loads(sys.argv[1]), tell)
+        main(json.loads(sys.argv[1]), _lines())
     except NlpkernelError as error:
         for problem in error.problems:
             sys.stderr.write(f"error: {problem}\n")

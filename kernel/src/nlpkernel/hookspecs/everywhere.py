@@ -62,10 +62,12 @@ class Action(IntEnum):
 
 @attrs.frozen
 class Decision:
-    """An answer to `decide`. `reason` is a clause that is shown: "no better loss in 3 evaluations"."""
+    """An answer to `decide`. `reason` is a clause that is shown: "no better loss in 3 evaluations". `windows`: those
+    (from 0) that a roll-back leaves out from now on; empty: the one that is not finite, or the last."""
 
     action: Action
     reason: str = ""
+    windows: tuple[int, ...] = ()
 
 
 @hook("transform")

@@ -145,6 +145,11 @@ class Hooks:
         """Component and distribution, as messages name them."""
         return self._owners.get(id(component), type(component).__name__)
 
+    def owner_at(self, address: str) -> str | None:
+        """Component and distribution of what is registered under an address in the plan."""
+        component = self._manager.get_plugin(address)
+        return None if component is None else self.owner(component)
+
     def bound(self, hook: str) -> list[Bound]:
         """The implementations of `hook` in plan order. The list is live: a detached observer leaves it."""
         known = self._bound.get(hook)

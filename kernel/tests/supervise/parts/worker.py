@@ -47,6 +47,7 @@ def logged(step: int) -> Logged:
         progress=Progress(step),
         steps=1,
         metrics={"loss": 1.0},
+        losses=(),
         seconds=0.0,
         tokens=0,
         samples=0,

@@ -4,13 +4,14 @@ copied there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
 import torch
 from torch import Tensor
 
+from nlpkernel.errors import CheckpointError
 from nlpkernel.state import Kind, Replicated, Snapshot
 from nlpkernel_store.buffers import bytes_of
 from nlpkernel_store.packs import TYPES, Piece
@@ -51,18 +52,34 @@ class Contents:
 
 
 def capture(
-    snapshot: Snapshot, copy: Callable[[Sequence[Tensor]], Sequence[Tensor]], *, first: bool = True
+    snapshot: Snapshot,
+    copy: Callable[[Sequence[Tensor]], Sequence[Tensor]],
+    *,
+    first: bool = True,
+    owner: Callable[[str], str | None] = lambda path: None,
 ) -> Contents:
     """Encode and copy. `copy` brings tensors to the host as dense memory. Only the `first` worker keeps what is the
-    same on all of them.
+    same on all of them. `owner` names the component that a leaf is of, where that is known.
 
-    Raise CheckpointError (STO001) naming a value that cannot be stored, before anything is copied.
+    Raise CheckpointError (STO001) naming a value that cannot be stored, and whose it is, before anything is copied.
     """
     tree = {
         path: leaf for path, leaf in snapshot.tree.items() if first or not isinstance(leaf.kind, Replicated)
     }
-    tied = ties((path, leaf.value) for path, leaf in tree.items() if isinstance(leaf.value, Tensor))
-    plain = {path: encode(leaf.value, path) for path, leaf in tree.items() if path not in tied}
+    # Tensors by path, each with the path of the first leaf that is the same tensor; plain data as bytes.
+    tied: dict[str, str] = {}
+    plain: dict[str, bytes] = {}
+    seen: dict[Any, str] = {}
+    path = ""
+    try:
+        for path, leaf in tree.items():
+            if isinstance(leaf.value, Tensor):
+                check(leaf.value, path)
+                tied[path] = seen.setdefault(_identity(leaf.value, path), path)
+            else:
+                plain[path] = encode(leaf.value, path)
+    except CheckpointError as error:
+        raise _given_by(owner(path), error) from None
     facts = dict(snapshot.facts)
     facts_bytes = encode(facts, "facts")
     metrics = _metrics(facts)
@@ -86,24 +103,22 @@ def capture(
     )
 
 
-def ties(leaves: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
-    """Path of each tensor to the path of the first leaf that is the same tensor: its own where that is itself.
+def check(tensor: Tensor, path: str) -> None:
+    """Raise CheckpointError (STO001) naming the leaf for a tensor that a file cannot hold: on the meta device, sparse,
+    quantized, of a subclass, or of a type that safetensors does not know."""
+    kind = type(tensor)
+    if kind not in (Tensor, torch.nn.Parameter):
+        raise refuse(path, f"it is a tensor subclass, {kind.__module__}.{kind.__qualname__}")
+    if tensor.layout != torch.strided or tensor.device.type == "meta":
+        raise refuse(path, f"a file holds no tensor of layout {tensor.layout} on device {tensor.device}")
+    if _type(tensor) not in TYPES:
+        raise refuse(path, f"safetensors does not know {tensor.dtype}")
 
-    Raise CheckpointError (STO001) naming the leaf for a tensor that a file cannot hold: on the meta device, sparse,
-    quantized, of a subclass, or of a type that safetensors does not know.
-    """
-    found: dict[str, str] = {}
-    seen: dict[Any, str] = {}
-    for path, tensor in leaves:
-        if type(tensor) not in (Tensor, torch.nn.Parameter):
-            kind = type(tensor)
-            raise refuse(path, f"it is a tensor subclass, {kind.__module__}.{kind.__qualname__}")
-        if tensor.layout != torch.strided or tensor.device.type == "meta":
-            raise refuse(path, f"a file holds no tensor of layout {tensor.layout} on device {tensor.device}")
-        if _type(tensor) not in TYPES:
-            raise refuse(path, f"safetensors does not know {tensor.dtype}")
-        found[path] = seen.setdefault(_identity(tensor, path), path)
-    return found
+
+def _given_by(owner: str | None, error: CheckpointError) -> CheckpointError:
+    if owner is None:
+        return error
+    return CheckpointError([attrs.evolve(problem, owner=owner) for problem in error.problems])
 
 
 def _identity(tensor: Tensor, path: str) -> Any:

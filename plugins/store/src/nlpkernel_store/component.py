@@ -139,6 +139,7 @@ class Store:
             Worker(launch=re.sub(r"[^0-9A-Za-z]", "", run.launch), rank=run.rank, world=run.world),
             write=write,
             notice=lambda message: run.notice("store", message, level="warning"),
+            owner=lambda path: _owner(run, path),
         )
 
     @hookimpl
@@ -204,3 +205,21 @@ class Store:
             message = f"{place.describe()} cannot be written: {error}"
             raise fail(CheckpointError, "STO011", message, owner=OWNER) from error
         return place
+
+
+#: Parts of the state that the component of a slot gives.
+_SLOTS = {
+    "model": "model",
+    "optimizer": "optimizer",
+    "schedule": "optimizer",
+    "precision": "precision",
+    "data": "data",
+    "group": "communicator",
+}
+
+
+def _owner(run: Run, path: str) -> str | None:
+    """The component that a leaf of the state is of."""
+    head, _, rest = path.partition("/")
+    address = rest.partition("/")[0] if head == "component" else _SLOTS.get(head)
+    return run.hooks.owner_at(address) if run.hooks is not None and address else None

@@ -61,7 +61,7 @@ class Mapped:
             raise Damaged(f"it cannot be read: {error}", name) from error
 
     def fetch_again(self) -> bool:
-        """Let go of copies of far files, which are fetched anew when they are asked for; tell whether there were any."""
+        """Let go of copies of far files, which are then fetched anew; tell whether there were any."""
         copies = [name for name in self._maps if self._files.forget(name)]
         for name in copies:
             del self._maps[name]

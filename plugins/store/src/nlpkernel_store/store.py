@@ -29,7 +29,7 @@ class VersionStore:
     """Versions of one run; see `nlpkernel.hookspecs.checkpoint.Store`.
 
     write: this process owns the run. notice: tells a person something; it is called on the caller's thread only. aside:
-    what is saved is no step of the training.
+    what is saved is no step of the training. owner: names the component that a leaf is of.
     """
 
     def __init__(
@@ -41,9 +41,11 @@ class VersionStore:
         write: bool,
         notice: Callable[[str], None],
         aside: bool = False,
+        owner: Callable[[str], str | None] = lambda path: None,
     ) -> None:
         self.catalog = catalog
         self._options, self._worker, self._writes, self._notice = options, worker, write, notice
+        self._owner = owner
         self._buffers = Buffers()
         self._notices: list[str] = []
         self._committer = Committer(
@@ -66,7 +68,8 @@ class VersionStore:
         if keep is not None and keep.best and not snapshot.facts.get("main"):
             raise refuse("the version", "keep.best needs the name of the main metric in facts['main']")
         copy = self._buffers.take if self._options.asynchronous else dense
-        self._writer.start(capture(snapshot, copy, first=self._worker.rank == 0), began)
+        contents = capture(snapshot, copy, first=self._worker.rank == 0, owner=self._owner)
+        self._writer.start(contents, began)
 
     def settle(self, *, wait: bool = False) -> Sequence[Saved]:
         """What became of saves since this was asked last. Raise CheckpointError (STO002, STO007) for one that failed,
