@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import nlpkernel
-from nlpkernel.cli import COMMANDS
+from nlpkernel.cli import COMMANDS, main
 from nlpkernel_sdk import tiny_values
 from nlpkernel_sdk.docs import pages
 
@@ -58,6 +58,21 @@ def test_the_test_in_the_authors_guide_passes() -> None:
     exec(compile(block, "authoring.md", "exec"), {})
 
 
+def test_the_commands_of_the_guide_to_resuming_do_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (block,) = blocks(ROOT / "docs/resuming.md", "console")
+    monkeypatch.chdir(tmp_path)
+    train = {"steps": 8, "batch": 8}
+    checkpoint = {"use": "store", "every": 4, "fsync": False}
+    plan = nlpkernel.Plan.of(tiny_values(name="first", train=train, checkpoint=checkpoint))
+    (tmp_path / "plan.toml").write_text(plan.text(), encoding="utf-8")
+    commands = re.findall(r"^\$ nlpkernel ([^#\n]+)(# exit code (\d))?", block, re.MULTILINE)
+    assert len(commands) == len(block.splitlines())
+    for command, _, code in commands:
+        assert main(command.split()) == int(code or 0), command
+
+
 @pytest.mark.parametrize("path", PROSE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_toml_block_is_toml(path: Path) -> None:
     for block in blocks(path, "toml"):
@@ -73,8 +88,8 @@ def test_every_link_within_the_repository_leads_somewhere(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PROSE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_command_that_is_mentioned_exists(path: Path) -> None:
-    for command in re.findall(r"`nlpkernel ([a-z]+)", path.read_text(encoding="utf-8")):
-        assert command in {*COMMANDS, "generate"}, f"{path}: nlpkernel {command}"
+    for command in re.findall(r"`nlpkernel ([a-z-]+)", path.read_text(encoding="utf-8")):
+        assert command in {*COMMANDS, "generate", "versions", "rollback"}, f"{path}: nlpkernel {command}"
 
 
 @pytest.mark.parametrize("name", ["plan.md", "hooks.md", "events.md", "errors.md"])
