@@ -101,7 +101,7 @@ class Loop:
         self.status, self.reason = "failed", ""
         self.signal: int | None = None
         self._post = Post()
-        self._started_at = 0
+        self._started_at: int | None = None
         self._took = False
         self._report: Report | None = None
 
@@ -252,6 +252,8 @@ class Loop:
         seconds = time.monotonic() - start
         session = self.session
         assert session is not None, "registered once the session is open"
+        if self._started_at is None and self.resume is not None:
+            return  # Refused before it took up anything: the run stands where it stood, and so does its report.
         session.bus.publish(
             RunEnded(
                 time=time.time(),
