@@ -76,7 +76,7 @@ def test_a_run_never_writes_over_another_unless_told(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["logs"]
 
 
-@pytest.mark.parametrize("inside", [(), ("thesis.tex",), ("plan.toml", "notes.md"), ("logs/a.log",)])
+@pytest.mark.parametrize("inside", [("thesis.tex",), ("plan.toml", "notes.md"), ("logs/a.log",)])
 def test_overwrite_removes_no_folder_that_is_no_run(tmp_path: Path, inside: tuple[str, ...]) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
@@ -87,6 +87,47 @@ def test_overwrite_removes_no_folder_that_is_no_run(tmp_path: Path, inside: tupl
     with pytest.raises(UsageError, match="NK302"):
         runs.create(folder, overwrite=True)
     assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("inside", [(), ("logs/",), ("logs/", ".owned", ".owner.json", ".plan.toml.new")])
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_folder_in_which_no_run_began_yet_is_taken(
+    tmp_path: Path, inside: tuple[str, ...], overwrite: bool
+) -> None:
+    """A process that is killed that early leaves it."""
+    folder = tmp_path / "runs/first"
+    folder.mkdir(parents=True)
+    for name in inside:
+        if name.endswith("/"):
+            (folder / name).mkdir()
+        else:
+            (folder / name).touch()
+    runs.create(folder, overwrite=overwrite)
+    assert [path.name for path in folder.iterdir()] == ["logs"]
+    assert [path.name for path in folder.parent.iterdir()] == ["first"]
+
+
+def test_what_is_left_of_a_run_whose_removal_was_killed_goes_with_the_next_one(tmp_path: Path) -> None:
+    make(tmp_path / ".first.old")
+    assert list(runs.each(tmp_path)) == []
+    runs.create(tmp_path / "first")
+    assert [path.name for path in tmp_path.iterdir()] == ["first"]
+
+
+def test_a_file_of_a_run_is_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "plan.toml"
+    runs.write(path, "old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        runs.write(path, "new")
+    assert path.read_text(encoding="utf-8") == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["plan.toml"]
 
 
 def test_overwrite_follows_no_link_and_removes_no_file(tmp_path: Path) -> None:
@@ -118,6 +159,12 @@ def test_latest_is_the_newest_and_leaves_nothing_beside_it(tmp_path: Path) -> No
         assert runs.find(tmp_path / "latest") == folder.resolve()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "latest", "second"]
     assert os.readlink(tmp_path / "latest") == "second"
+
+
+def test_a_link_that_was_never_named_latest_goes_with_the_next_one(tmp_path: Path) -> None:
+    (tmp_path / ".latest-12345").symlink_to("gone")
+    runs.point_latest(make(tmp_path / "first"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "latest"]
 
 
 def test_a_real_folder_called_latest_is_left_alone(tmp_path: Path) -> None:

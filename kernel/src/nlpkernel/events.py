@@ -84,8 +84,8 @@ class Logged(Event):
     """The log interval ended and the device was read once.
 
     `metrics` holds means over the interval: the loss terms (each sum over its weight), "norm", "rate"; a value
-    that was not computed is None. `losses` holds the term "loss" of each of its windows. `seconds`, `tokens` and `samples` are of the interval; `skipped` counts windows
-    without an update.
+    that was not computed is None. `losses` holds the term "loss" of each of its windows. `seconds`, `tokens` and
+    `samples` are of the interval; `skipped` counts windows without an update.
     """
 
     progress: Progress

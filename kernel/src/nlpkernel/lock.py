@@ -6,14 +6,14 @@ import hashlib
 import json
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from nlpkernel import __version__
+from nlpkernel import __version__, runs
 from nlpkernel.errors import Problem, UsageError, fail
 from nlpkernel.plan.structure import Placed
 
@@ -67,7 +67,7 @@ class Lock:
 
     def write(self, path: Path) -> None:
         """Write the lock as JSON."""
-        path.write_text(json.dumps(self.plain(), indent=2) + "\n", encoding="utf-8")
+        runs.write(path, json.dumps(self.plain(), indent=2) + "\n")
 
 
 def threads_of(path: Path) -> int | None:
@@ -151,6 +151,13 @@ def schema_of(shapes: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _sources(path: Path) -> Iterable[Path]:
+    """Every file of a package but what Python compiles: kernels and templates decide what happens as well."""
+    if not path.is_dir():
+        return [path]
+    return sorted(each for each in path.rglob("*") if each.is_file() and "__pycache__" not in each.parts)
+
+
 _hashes: dict[str, str] = {}
 
 
@@ -164,7 +171,7 @@ def _content(placed: Placed) -> str:
         module = sys.modules.get(package) or import_module(package)
         digest = hashlib.sha256()
         for path in map(Path, getattr(module, "__path__", None) or [module.__file__ or ""]):
-            for source in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            for source in _sources(path):
                 name = source.relative_to(path.parent).as_posix()
                 digest.update(name.encode() + b"\0" + source.read_bytes() + b"\0")
         _hashes[package] = digest.hexdigest()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import attrs
 
+from nlpkernel import runs
 from nlpkernel.errors import UsageError, fail
 from nlpkernel.progress import Progress
 
@@ -54,7 +55,7 @@ class Report:
         plain["progress"] = self.progress._asdict()
         plain["metrics"] = {name: _finite(value) for name, value in self.metrics.items()}
         plain["best"] = _finite(self.best)
-        path.write_text(json.dumps(plain, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        runs.write(path, json.dumps(plain, indent=2, allow_nan=False) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Report:

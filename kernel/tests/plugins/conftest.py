@@ -18,13 +18,14 @@ PACKAGES = (
     "attr",
     "attrs",
     "cattrs",
+    "filelock",
     "msgpack",
     "packaging",
     "pluggy",
     "rich",
     "typing_extensions",
 )
-DISTRIBUTIONS = ("nlpkernel", "attrs", "cattrs", "msgpack", "packaging", "pluggy", "rich")
+DISTRIBUTIONS = ("nlpkernel", "attrs", "cattrs", "filelock", "msgpack", "packaging", "pluggy", "rich")
 
 COMPONENT = """
 from nlpkernel import component, hookimpl, setting

@@ -67,6 +67,14 @@ def test_a_process_that_starts_has_no_beats_yet_and_is_not_silent():
     assert watch.where == "while starting"
 
 
+def test_a_process_that_said_that_it_ends_beats_no_more_and_has_a_while_to_do_so():
+    watch = watched()
+    watch.beat("step", 7, 7, 0.0)
+    watch.leave(0.0)
+    assert lived(watch, 100, beats=False) == ("stuck", 61)
+    assert watch.where == "in step 7", "which is where it came to its end"
+
+
 def test_never_is_never():
     assert lived(watched(Limits.of(None)), 10_000, moves=False) is None
     assert lived(watched(Limits.of(None)), 10_000, beats=False) is None
@@ -80,7 +88,7 @@ def test_a_watcher_that_was_away_says_nothing_of_what_it_missed():
 
 def test_the_silence_that_follows_from_a_stall():
     assert Limits.of(600.0) == Limits(stall=600.0, silence=60.0)
-    assert Limits.of(2.0) == Limits(stall=2.0, silence=5.0)
+    assert Limits.of(2.0) == Limits(stall=2.0, silence=10.0)
     assert Limits.of(None) == Limits(stall=None, silence=None)
 
 

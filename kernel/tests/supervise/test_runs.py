@@ -17,10 +17,12 @@ import pytest
 
 from nlpkernel import runs
 from nlpkernel.cli import main
-from nlpkernel.errors import PluginError, UsageError
+from nlpkernel.errors import PluginError, TrainingError, UsageError
+from nlpkernel.hookspecs.communicator import ProcessSpec
 from nlpkernel.plan import Plan
 from nlpkernel.report import Report
-from nlpkernel.supervise.launch import wanted
+from nlpkernel.supervise.launch import commands, supervise, wanted
+from nlpkernel.supervise.post import take_post
 from nlpkernel_sdk import tiny_values
 
 PARTS = Path(__file__).parent / "parts" / "ranks.py"
@@ -28,6 +30,11 @@ PARTS = Path(__file__).parent / "parts" / "ranks.py"
 
 def use(name: str, **settings: Any) -> dict[str, Any]:
     return {"use": f"{PARTS}:{name}", **settings}
+
+
+def values(*, train: dict[str, Any], **sections: Any) -> dict[str, Any]:
+    """A tiny plan whose process imports nothing of torch's compiler, which would cost each of them seconds."""
+    return tiny_values(train={"deterministic": False, **train}, optimizer=use("Light"), **sections)
 
 
 class Command:
@@ -69,7 +76,7 @@ def nlpkernel(tmp_path: Path, alive: Callable[[str], list[str]]) -> Iterator[Cal
 
     def start(*arguments: str, **sections: Any) -> Command:
         if sections:
-            (tmp_path / "plan.json").write_text(json.dumps(tiny_values(**sections)))
+            (tmp_path / "plan.json").write_text(json.dumps(values(**sections)))
         made.append(Command(tmp_path, *arguments))
         return made[-1]
 
@@ -118,7 +125,7 @@ def test_case_p4_a_run_that_dies_and_is_stuck_goes_on_by_itself_and_comes_to_the
     assert [(each.what, each.number) for each in report.counts] == [("restarts", 2)]
     assert (command.folder.parent / "latest").exists()
     # In this process, with the same plan and no trouble.
-    (tmp_path / "plan.json").write_text(json.dumps(tiny_values(monitor=[use("Pace")], **plan)))
+    (tmp_path / "plan.json").write_text(json.dumps(values(monitor=[use("Pace")], **plan)))
     unbroken = tmp_path / "unbroken"
     assert main(["run", str(tmp_path / "plan.json"), "--runs", str(unbroken), "-q"]) == 0
     assert weights(command.folder) == weights(unbroken / "tiny")
@@ -135,10 +142,10 @@ def test_several_workers_are_started_again_together_and_stop_after_the_same_step
         "-q",
         train={"steps": 100_000},
         communicator=use("Ranks"),
-        checkpoint=use("Shelves", every=10),
-        monitor=[use("Pace", seconds=0.01)],
+        checkpoint=use("Shelves", every=5),
+        monitor=[use("Pace", seconds=0.05)],
     )
-    wait_for(lambda: all(command.step(rank) > 10 for rank in range(2)), "step 10 of both")
+    wait_for(lambda: all(command.step(rank) > 5 for rank in range(2)), "step 5 of both")
     # Meanwhile the run is nobody else's.
     assert main(["resume", str(command.folder)]) == 2
     assert (
@@ -154,7 +161,7 @@ def test_several_workers_are_started_again_together_and_stop_after_the_same_step
     wait_for(lambda: command.log.count(" Restarted ") == 2, "the restart of both")
     assert command.worker(0) != first[0]
     done = [command.step(rank) for rank in range(2)]
-    wait_for(lambda: all(command.step(rank) > done[rank] + 5 for rank in range(2)), "more steps of both")
+    wait_for(lambda: all(command.step(rank) > done[rank] + 2 for rank in range(2)), "more steps of both")
     command.process.send_signal(signal.SIGTERM)
     code, output = command.end()
     assert code == 143, output
@@ -181,14 +188,22 @@ def test_case_p4_kill_9_of_the_supervisor_ends_a_run_and_the_children_of_its_com
     wait_for(lambda: not alive(command.mark), "the end of all", 5.0)
 
 
-def test_a_run_that_cannot_be_opened_leaves_no_folder_and_is_not_started_again(nlpkernel):
-    refusing = use("Ranks", workers=1, refuses=True)
-    command = nlpkernel("run", "plan.json", "--restarts", "3", communicator=refusing)
-    code, output = command.end()
-    assert code == 2
-    (line,) = output.splitlines()
-    assert line.startswith("error: X002 not today [Ranks of ")
-    assert not command.folder.exists()
+@pytest.mark.parametrize(
+    ("ends", "expected", "kept"), [("exit 2", 2, False), ("exit 1", 1, False), ("kill -9 $$", 1, True)]
+)
+def test_a_run_that_was_never_opened_leaves_a_folder_only_where_it_tells_something(
+    tmp_path, ends, expected, kept
+):
+    """As without a supervisor: what a process has told itself is no reason for a folder that is in the way."""
+    folder = tmp_path / "tiny"
+    spec = ProcessSpec(name="worker-0", rank=0, command=("sh", "-c", ends))
+    plan = Plan.of(tiny_values())
+    try:
+        code = supervise(plan, folder, [spec], [], restarts=0, say=print, new=True)
+    except TrainingError as error:
+        code = error.exit_code
+    assert code == expected
+    assert folder.exists() == kept
 
 
 def test_processes_that_do_not_fit_together_are_refused_by_name():
@@ -219,9 +234,41 @@ def test_a_number_of_restarts_that_is_none_is_refused(text, capsys):
     assert "--restarts" in capsys.readouterr().err
 
 
-def test_a_channel_that_is_none_is_refused(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("NLPKERNEL_CHANNEL", "99")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "plan.json").write_text(json.dumps(tiny_values()))
-    assert main(["run", "plan.json"]) == 2
-    assert "NK606" in capsys.readouterr().err
+def test_a_channel_that_is_none_is_refused(monkeypatch):
+    for number in ("999", "x"):
+        monkeypatch.setenv("NLPKERNEL_CHANNEL", number)
+        with pytest.raises(UsageError, match=rf"NK606 NLPKERNEL_CHANNEL={number} names no channel"):
+            take_post()
+
+
+def test_a_process_that_nobody_supervises_has_a_post_that_asks_nothing(tmp_path):
+    post = take_post()
+    assert (post.rank, post.world, post.supervised, post.restart) == (0, 1, False, None)
+    assert post.launch != take_post().launch
+    with post.manned(tmp_path):
+        assert [post.due(7, None), post.due(8, 15)] == [None, 15]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_later_starts_resume_from_the_newest_version_and_not_from_an_older_one_that_was_named(monkeypatch):
+    folder = Path("runs/tiny")
+    monkeypatch.setattr(sys, "path", ["/elsewhere"])
+    new = commands(folder, ["run", "plan.toml", "--set", "name=tiny", "-q"], ["-q"], new=True)
+    assert new(0, False) == [
+        sys.executable,
+        "-P",
+        "-m",
+        "nlpkernel",
+        "run",
+        "plan.toml",
+        "--set",
+        "name=tiny",
+        "-q",
+    ]
+    assert new(1, False)[4:] == new(2, True)[4:] == ["resume", "runs/tiny", "-q"]
+    old = commands(folder, ["resume", "runs/tiny", "--from", "v3", "-q"], ["-q"], new=False)
+    assert old(0, False)[4:] == old(1, False)[4:] == ["resume", "runs/tiny", "--from", "v3", "-q"]
+    assert old(1, True)[4:] == ["resume", "runs/tiny", "-q"]
+    # What Python finds beside the user, it finds in the processes of the run too.
+    monkeypatch.setattr(sys, "path", [str(Path.cwd())])
+    assert "-P" not in commands(folder, ["run"], [], new=True)(0, False)

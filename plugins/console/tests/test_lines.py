@@ -9,9 +9,14 @@ from nlpkernel_console import lines
 from nlpkernel_console.standing import Standing
 
 
+def clocked(*times):
+    """A standing whose clock shows these times, one after the other."""
+    return Standing(clock=iter(times).__next__)
+
+
 @pytest.fixture
 def standing(make):
-    made = Standing()
+    made = clocked(1000.0, 1005.0)
     made.start(make.started())
     return made
 
@@ -41,33 +46,40 @@ def test_case_r9_a_resumed_run_says_where_it_is_in_its_first_line(make):
     )
 
 
+def test_the_time_left_does_not_follow_a_clock_that_is_set(make):
+    standing = clocked(0.0, 10.0)
+    standing.start(make.started(time=5000.0))
+    standing.log(make.logged(10, time=100.0, steps=10))
+    assert standing.left == pytest.approx(30.0)
+
+
 def test_case_r9_the_time_left_is_estimated_from_the_steps_of_this_process(make):
-    standing = Standing()
-    standing.start(make.started(start=make.at(25), time=5000.0))
+    standing = clocked(5000.0, 5010.0, 5020.0)
+    standing.start(make.started(start=make.at(25)))
     assert standing.left is None
     # Five steps in ten seconds, evaluations and saves between them included: ten more steps take twenty.
-    standing.log(make.logged(30, time=5010.0, steps=5, seconds=4.0))
+    standing.log(make.logged(30, steps=5, seconds=4.0))
     assert standing.left == pytest.approx(20.0)
-    standing.log(make.logged(40, time=5020.0, steps=10))
+    standing.log(make.logged(40, steps=10))
     assert standing.left == 0
 
 
 def test_an_evaluation_before_the_first_step_is_no_measure_of_the_steps(make):
-    standing = Standing()
-    standing.start(make.started(time=0.0))
-    standing.evaluate(make.evaluated(0, time=28.0))
-    standing.log(make.logged(10, time=33.0, steps=10))
+    standing = clocked(0.0, 28.0, 33.0, 44.0)
+    standing.start(make.started())
+    standing.evaluate(make.evaluated(0))
+    standing.log(make.logged(10, steps=10))
     assert standing.left == pytest.approx(15.0)
-    standing.evaluate(make.evaluated(10, time=36.0))
-    standing.log(make.logged(20, time=44.0, steps=10))
+    standing.evaluate(make.evaluated(10))
+    standing.log(make.logged(20, steps=10))
     assert standing.left == pytest.approx(16.0), "a later one is: it will come again"
 
 
 def test_steps_that_a_roll_back_repeats_count_for_the_pace(make):
-    standing = Standing()
-    standing.start(make.started(time=0.0))
-    standing.log(make.logged(20, time=20.0, steps=20))
-    standing.log(make.logged(10, time=30.0, steps=10))
+    standing = clocked(0.0, 20.0, 30.0)
+    standing.start(make.started())
+    standing.log(make.logged(20, steps=20))
+    standing.log(make.logged(10, steps=10))
     assert standing.left == pytest.approx(30.0)
 
 

@@ -325,3 +325,14 @@ def test_listing_and_verifying_do_not_import_torch(folder):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "set()", done.stderr
+
+
+def test_a_damaged_head_is_told_after_the_list_and_a_roll_back_mends_it(command, listed, folder):
+    command("rollback", "4")
+    (folder / "versions/head").write_text("nonsense")
+    name = next((folder / "versions/manifests").glob("000002-*")).name.split("-")[2][:12]
+    code, out, err = command("")
+    assert (code, f"8-{name}" in out) == (1, True)
+    assert "STO003 its digest is not the recorded one" in err
+    assert command("rollback", f"8-{name}")[0] == 0
+    assert [row["head"] for row in listed()] == [False, True, False]

@@ -48,6 +48,19 @@ def test_case_k1_a_flipped_byte_is_found_and_file_leaf_and_both_digests_are_name
     assert equal(store.load(old), snapshot(step=1, seed=1))
 
 
+def test_case_k1_every_flipped_byte_of_a_pack_is_found(two):
+    store, path, _ = two
+    _, new = (info.name for info in store.list())
+    data = path.read_bytes()
+    start = int.from_bytes(data[:8], "little") + 8
+    for position in range(len(data)):
+        flipped = bytearray(data)
+        flipped[position] ^= 1 << (position % 8)
+        path.write_bytes(flipped)
+        (line,) = store.verify(new)
+        assert ("its header" if position < start else "model/") in line
+
+
 def test_case_k1_every_flipped_byte_of_the_manifest_is_found(two):
     store, _, path = two
     old, new = (info.name for info in store.list())
@@ -170,8 +183,24 @@ def test_versions_that_were_copied_elsewhere_still_load(two, open_store, run, tm
     assert equal(open_store().load(), snapshot(step=2, seed=2))
 
 
+def test_case_k1_every_flipped_byte_of_a_head_is_found(two, open_store, run):
+    store, *_ = two
+    store.catalog.set_head(store.catalog.entries()[0])
+    head = run.folder / "versions/head"
+    data = head.read_bytes()
+    for position in range(len(data)):
+        flipped = bytearray(data)
+        flipped[position] ^= 1 << (position % 8)
+        head.write_bytes(flipped)
+        with pytest.raises(CheckpointError, match="head: STO003 its digest is not the recorded one"):
+            open_store(write=False).load()
+    head.write_bytes(data)
+    assert open_store(write=False).load().step == 1
+
+
 def test_a_head_that_names_nothing_is_an_error_not_another_version(two, open_store, run):
-    (run.folder / "versions/head").write_text("2 " + "0" * 64)
+    store, *_ = two
+    store.catalog.set_head(manifests.Entry(2, 2, "0" * 64))
     with pytest.raises(
         CheckpointError, match=r"head: STO003 it names '0{12}' as the version to go on from"
     ) as caught:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
+import textwrap
 import threading
 
 import pytest
@@ -180,3 +183,23 @@ def test_buffers_are_used_again(open_store, snapshot, put):
         put(store, snapshot(step=step, tree={"w": Leaf(torch.full((5000,), float(step)))}))
         places.add(store._buffers._memory.data_ptr())
     assert len(places) == 1
+
+
+def test_a_process_that_ends_without_closing_waits_for_the_version(open_store, run):
+    code = textwrap.dedent(f"""
+        import torch
+        from pathlib import Path
+        from nlpkernel.context import Run
+        from nlpkernel.plan.train import Train
+        from nlpkernel.state import Leaf, Snapshot
+        from nlpkernel_store.component import Store
+
+        folder = Path({str(run.folder)!r})
+        made = Run(name="first", folder=folder, cache=folder, train=Train())
+        store = made.ask(Store(), "open_store", folder=folder, write=True)
+        tree = {{f"w{{n}}": Leaf(torch.full((1 << 20,), float(n))) for n in range(8)}}
+        store.save(Snapshot(step=1, tree=tree, artifacts={{}}, facts={{}}))
+        """)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert float(open_store(write=False).load().tree["w7"].value.sum()) == 7 * (1 << 20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import signal
 import time
@@ -15,12 +16,14 @@ from nlpkernel.engine.environment import environment, log_file
 from nlpkernel.engine.opening import open_session
 from nlpkernel.engine.session import Session
 from nlpkernel.engine.signals import Signals
-from nlpkernel.errors import CheckpointError, UsageError, fail
+from nlpkernel.errors import CheckpointError, NlpkernelError, UsageError, fail
 from nlpkernel.events import Event, Restarted, RunEnded, RunStarted
 from nlpkernel.lock import Locked, threads_of
 from nlpkernel.plan import Plan
 from nlpkernel.report import Count, Report
 from nlpkernel.supervise.post import Post, take_post
+
+_log = logging.getLogger("nlpkernel.engine")
 
 
 def run(
@@ -143,6 +146,7 @@ class Loop:
             except GeneratorExit:
                 self.status, self.reason = "stopped", "the caller took no more events"
                 session.save()
+                session.versions.settle(wait=True)
                 raise
             except (KeyboardInterrupt, SystemExit):
                 self.status, self.reason = "interrupted", signals.name
@@ -185,7 +189,7 @@ class Loop:
             stack.enter_context(runs.claim(self.folder))
         if self.resume is None and not post.supervised:
             self._took = True
-            (self.folder / runs.PLAN).write_text(self.plan.text(), encoding="utf-8")
+            runs.write(self.folder / runs.PLAN, self.plan.text())
 
     def _threads_before(self) -> int | None:
         if self.resume is None or not (self.folder / runs.LOCK).is_file():
@@ -204,7 +208,7 @@ class Loop:
 
     def _load(self, session: Session) -> bool:
         """Take up a version. A run that is started again and has none yet begins anew: then False."""
-        if session.store is None or not session.store.list():
+        if session.versions.newest is None:
             if self._post.restart is None:
                 raise fail(
                     CheckpointError, "NK501", f"{str(self.folder)!r} has no complete version to resume from"
@@ -213,7 +217,7 @@ class Loop:
             return False
         session.load(None if self.resume == "newest" else self.resume, allow=self.allow)
         if self._post.rank == 0:
-            (self.folder / runs.PLAN).write_text(self.plan.text(), encoding="utf-8")
+            runs.write(self.folder / runs.PLAN, self.plan.text())
         return True
 
     def _started(self, session: Session) -> None:
@@ -254,6 +258,11 @@ class Loop:
         assert session is not None, "registered once the session is open"
         if self._started_at is None and self.resume is not None:
             return  # Refused before it took up anything: the run stands where it stood, and so does its report.
+        try:
+            session.versions.settle(wait=True)
+        except NlpkernelError as error:
+            # What ended the run is on its way up already, and this must not hide it.
+            _log.warning("the last version was not written: %s", error)
         session.bus.publish(
             RunEnded(
                 time=time.time(),
@@ -274,7 +283,6 @@ class Loop:
 
     def _make_report(self, session: Session, seconds: float) -> Report:
         memory, hooks = session.memory, session.hooks
-        versions = session.store.list() if session.store is not None else []
         failures = [f"{owner}: {number} failed events" for owner, number in session.bus.failures.items()]
         return Report(
             name=self.plan.name,
@@ -294,7 +302,7 @@ class Loop:
             detached=tuple(
                 failures + [f"{owner} ({hook}): {error}" for owner, hook, error in hooks.detached]
             ),
-            version=versions[-1].name if versions else None,
+            version=session.versions.newest,
             seconds=seconds,
         )
 

@@ -8,8 +8,8 @@ from typing import Any
 
 
 class Memory:
-    """Newest metrics ("validation/loss"), the best main value and its step, windows that must not be seen again and for what, and
-    why a policy ended the run.
+    """Newest metrics ("validation/loss"), the best main value and its step, windows that are left out from now on and for
+    what, and why a policy ended the run.
 
     main: the metric that "best" is judged by, and "min" or "max".
     """
@@ -47,4 +47,4 @@ class Memory:
         """Take up what `state` gave."""
         self.metrics = dict(state["metrics"])
         self.best, self.best_step = state["best"], state["best_step"]
-        self.avoid, self.ended = {window: reason for window, reason in state["avoid"]}, state["ended"]
+        self.avoid, self.ended = dict(state["avoid"]), state["ended"]

@@ -7,16 +7,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from nlpkernel.changes import changes, refuse
-from nlpkernel.engine.capture import capture, parts_of, plain_groups, restore
+from nlpkernel.engine.capture import plain_groups
 from nlpkernel.engine.environment import memory_in_use
 from nlpkernel.engine.evaluation import evaluate
 from nlpkernel.engine.memory import Memory
 from nlpkernel.engine.nonfinite import culprits, names_of
 from nlpkernel.engine.readings import Reading, Readings
-from nlpkernel.engine.roundtrip import RoundTrip
+from nlpkernel.engine.versions import Versions
 from nlpkernel.errors import NlpkernelError, Problem, TrainingError, fail
-from nlpkernel.events import Decided, Logged, StepCompleted, VersionFailed, VersionSaved, WindowSkipped
+from nlpkernel.events import Decided, Logged, StepCompleted, WindowSkipped
 from nlpkernel.hookspecs.everywhere import Action, Decision
 from nlpkernel.progress import Progress
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from nlpkernel.lock import Lock
     from nlpkernel.plan import Plan
     from nlpkernel.plugins.hooks import Hooks
-    from nlpkernel.state import Snapshot, Stateful
+    from nlpkernel.state import Stateful
 
 #: Windows in a row that may overflow before a falling loss scale is no explanation any more.
 _OVERFLOWS = 50
@@ -58,21 +57,18 @@ class Session:
         length: int,
     ) -> None:
         self.plan, self.run, self.hooks, self.bus = plan, run, hooks, run.bus
-        self.group, self.data, self.work, self.store, self.lock = group, data, work, store, lock
+        self.group, self.data, self.work, self.lock = group, data, work, lock
         self.stateful, self.length, self.end = stateful, length, length
         self.progress = Progress()
         self.memory = Memory(work.task.main)
         self.stop: tuple[str, str] | None = None
         self._readings = Readings()
         self._suspects: tuple[str, ...] = ()
-        self._saved_at: int | None = None
-        # Saves of which nobody knows yet what became of them, by step.
-        self._unsettled: dict[int, Progress] = {}
         self._evaluated_at: int | None = None
         self._overflows, self._overflowed_at = 0, -1
         # The optimizer's settings as the plan gives them; a schedule or the optimizer itself moves them later.
         self.planned = plain_groups(work.optimizer)
-        self._round_trip = RoundTrip(parts_of(self))
+        self.versions = Versions(self, store)
         self._wants_steps = self.bus.wants(StepCompleted)
         self._observed = bool(hooks.bound("update_applied"))
         self._pulse = run.pulse
@@ -135,8 +131,8 @@ class Session:
 
     def _after(self) -> None:
         """Log, evaluate, decide, save: each where it is due."""
-        if self._unsettled:
-            self.settle()
+        if self.versions.pending:
+            self.versions.settle()
         step, train = self.progress.step, self.run.train
         last = step >= self.end
         metrics: dict[str, float | None] = {}
@@ -231,72 +227,27 @@ class Session:
 
     def save(self) -> None:
         """Put the state into a version, unless this step is saved already."""
-        if self.store is None or self._saved_at == self.progress.step:
+        if not self.versions.due:
             return
         found = self._look()
         if found:
             self.decide(found)
             return
         self._readings.pause()
-        with self._pulse.during("save"):
-            self._round_trip.check()
-        self.store.save(capture(self))
-        self._saved_at = self.progress.step
-        self._unsettled[self.progress.step] = self.progress
-        self.settle()
+        self.versions.save()
         self._readings.restart()
-
-    def settle(self, *, wait: bool = False) -> None:
-        """Tell what became of saves; with `wait`, of all of them."""
-        if self.store is None:
-            return
-        if wait:
-            with self._pulse.during("save"):
-                settled = self.store.settle(wait=True)
-        else:
-            settled = self.store.settle()
-        for saved in settled:
-            progress = self._unsettled.pop(saved.step)
-            now = time.time()
-            if saved.version is None:
-                self.run.count("engine", "versions not written")
-                self.bus.publish(VersionFailed(time=now, progress=progress, error=saved.error))
-                continue
-            version = saved.version
-            self.bus.publish(
-                VersionSaved(
-                    time=now,
-                    progress=progress,
-                    version=version.name,
-                    bytes=version.bytes,
-                    seconds=saved.seconds,
-                )
-            )
 
     def load(self, reference: str | None = None, *, allow: Sequence[str] | None = None) -> None:
         """Put the run where a version was taken, the newest where none is named. A run that a policy had ended stays
         ended, unless the plan has changed since. `allow`: what may be other than it was then; None where this process
         made the version itself."""
-        assert self.store is not None, "a run without a store has nothing to load"
-        self.settle(wait=True)
-        snapshot = self.store.load(reference)
-        if allow is not None:
-            self._compare(snapshot, allow)
-        restore(self, snapshot, allow or ())
+        snapshot = self.versions.load(reference, allow)
         self._readings = Readings()
         self.work.bad = None
-        self._saved_at, self._evaluated_at = self.progress.step, None
+        self._evaluated_at = None
         if self.memory.ended is not None and snapshot.facts["plan"] == self.plan.text():
             self.stop = ("stopped", f"it had stopped before: {self.memory.ended}")
         self.memory.ended = None
-
-    def _compare(self, snapshot: Snapshot, allow: Sequence[str]) -> None:
-        """Refuse to go on where the numbers would not be those of the unbroken run, unless it is allowed by name."""
-        facts = snapshot.facts
-        found = changes(facts["plan"], facts["lock"], self.plan.text(), self.lock.plain())
-        refuse(found, allow, "NK505", "since the version was made")
-        for change in found:
-            self.run.notice("kernel", f"goes on although {change.text}")
 
     def finish(self) -> None:
         """What a run that stops owes: the last log, the last evaluation (not after a signal), the last version."""
@@ -307,7 +258,7 @@ class Session:
         if metrics:
             self.decide(metrics)
         self.save()
-        self.settle(wait=True)
+        self.versions.settle(wait=True)
 
     # -- windows that change nothing --------------------------------------------------------------------------------
 
@@ -350,7 +301,7 @@ class Session:
         problems = [Problem(code=code, message=message, owner=owner)]
         try:
             self.save()
-            self.settle(wait=True)
+            self.versions.settle(wait=True)
         except NlpkernelError as error:
             problems += error.problems
         return TrainingError(problems)
@@ -362,8 +313,8 @@ class Session:
         why = "non-finite" if bad is not None else "spike" if decision.windows else "roll-back"
         avoid = dict.fromkeys(windows, why) | self.memory.avoid
         problem = ""
-        self.settle(wait=True)
-        if self.store is None or not self.store.list():
+        self.versions.settle(wait=True)
+        if self.versions.newest is None:
             problem = "there is no version to roll back to"
         elif self.memory.avoid.keys() >= set(windows):
             problem = f"the window of step {windows[0] + 1} is left out already, so the same would come again"

@@ -17,7 +17,7 @@ INTERVAL = 1.0
 #: How many times longer than a step the other phases may stand still, and seconds that they may in any case.
 LONGER, LEAST = 6.0, 60.0
 #: Beats that may be missing before a process is silent.
-_MISSED = 5
+_MISSED = 10
 #: Seconds between two looks that count at most.
 _AWAY = 1.0
 
@@ -111,13 +111,18 @@ class Watch:
         self.phase, self.step = "starting", 0
         self._moves = -1
         self._beaten = self._moved = self._looked = now
+        self._beats = self._leaving = False
 
     def beat(self, phase: str, step: int, moves: int, now: float) -> None:
         """A beat arrived."""
-        self._beaten = now
+        self._beaten, self._beats = now, True
         if (phase, moves) != (self.phase, self._moves):
             self._moved = now
         self.phase, self.step, self._moves = phase, step, moves
+
+    def leave(self, now: float) -> None:
+        """It said that it ends, and beats no more; what is left to do is its own clearing up."""
+        self._moved, self._beats, self._leaving = now, False, True
 
     def began(self, step: int) -> None:
         """Its first step comes, after those that were done before."""
@@ -137,9 +142,9 @@ class Watch:
         self._beaten += away
         self._moved += away
         silence = self.limits.silence
-        if silence is not None and self.phase != "starting" and now - self._beaten > silence:
+        if silence is not None and self._beats and now - self._beaten > silence:
             return "silent"
-        still = self.limits.still(self.phase)
+        still = self.limits.still("closing" if self._leaving else self.phase)
         if still is not None and now - self._moved > still:
             return "stuck"
         return None

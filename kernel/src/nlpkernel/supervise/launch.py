@@ -65,14 +65,14 @@ def supervise(
         raise fail(UsageError, "NK604", message, hint="run one process, without --restarts")
     if new:
         runs.create(folder, overwrite=overwrite)
-        (folder / runs.PLAN).write_text(plan.text(), encoding="utf-8")
+        runs.write(folder / runs.PLAN, plan.text())
     else:
         with runs.claim(folder):
             pass  # It is the worker that claims the run; but a log that is written is not to be written into.
     stall = plan.train.stall
     supervisor = Supervisor(
         specs or (ProcessSpec(name="worker-0", rank=0),),
-        _commands(folder, words, flags, new=new),
+        commands(folder, words, flags, new=new),
         log=folder / runs.LOGS / LOG,
         restarts=Restarts(restarts),
         limits=Limits.of(None if stall == "never" else stall),
@@ -88,7 +88,7 @@ def supervise(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _commands(folder: Path, words: Sequence[str], flags: Sequence[str], *, new: bool) -> CommandOf:
+def commands(folder: Path, words: Sequence[str], flags: Sequence[str], *, new: bool) -> CommandOf:
     """The first start is what the user asked for. Later ones resume; those of `resume --from VERSION` from that version
     until another is saved."""
     here = sys.path[:1] in ([""], [os.getcwd()])

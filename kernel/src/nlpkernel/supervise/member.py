@@ -64,6 +64,8 @@ class Member:
         try:
             if message.kind == "beat":
                 self.watch.beat(str(body["phase"]), int(body["step"]), int(body["moves"]), now)
+            elif message.kind == "bye":
+                self.watch.leave(now)
             elif message.kind == "hello":
                 self._thread, self._stack = int(body["thread"]), Path(body["stack"])
         except (KeyError, TypeError, ValueError) as error:

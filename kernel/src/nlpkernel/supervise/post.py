@@ -104,6 +104,7 @@ class SupervisedPost(Post):
                 yield
             finally:
                 beats.close()
+                self._sender.send("bye", {}, must=True)
                 self._sender.close()
                 if stacks.ASK is not None:
                     faulthandler.unregister(stacks.ASK)

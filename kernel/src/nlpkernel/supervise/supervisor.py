@@ -119,12 +119,10 @@ class Supervisor:
         if restarts.repeated > 1:
             message += f", and the last {restarts.repeated} failures in a row came in the same step"
         self._note(f"given up: {message}")
-        error = fail(
-            TrainingError,
-            outcome.error,
-            message,
-            hint="`nlpkernel resume` continues from the newest version; `--restarts N` does so by itself",
-        )
+        hint = "`nlpkernel resume` continues from the newest version"
+        if not restarts.budget:
+            hint += "; `--restarts N` does so by itself"
+        error = fail(TrainingError, outcome.error, message, hint=hint)
         error.exit_code = outcome.code
         raise error
 

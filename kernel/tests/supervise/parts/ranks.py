@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from pathlib import Path
 
 from nlpkernel import component, hookimpl, setting
-from nlpkernel.errors import UsageError, fail
 from nlpkernel.hookspecs.communicator import ProcessSpec
 from nlpkernel.hookspecs.everywhere import Action, Decision
 
@@ -21,7 +21,6 @@ class Ranks:
     """Workers without collectives: each trains on the whole window by itself."""
 
     workers: int = setting(default=2, ge=0, help="how many; 0: this process alone")
-    refuses: bool = setting(default=False, help="refuse to open the group")
     same: bool = setting(default=False, help="give all the same rank, which is wrong")
 
     @hookimpl
@@ -35,8 +34,6 @@ class Ranks:
 
         from nlpkernel.engine.group import SingleGroup
 
-        if self.refuses:
-            raise fail(UsageError, "X002", "not today")
         group = SingleGroup(torch.device("cpu"))
         group.rank, group.world = run.rank, run.world
         return group
@@ -112,3 +109,29 @@ class Nanny:
         command = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
         for alone in (False, True):
             subprocess.Popen(command, start_new_session=alone)
+
+
+@component
+class Light:
+    """Descent with momentum, without the class of torch that imports its compiler: that costs each process seconds."""
+
+    lr: float = setting(default=0.01, help="rate")
+
+    @hookimpl
+    def create_optimizer(self, groups):
+        return LightOptimizer(groups, self.lr)
+
+
+class LightOptimizer:
+    """What the engine asks of `torch.optim.Optimizer`."""
+
+    def __init__(self, groups, lr):
+        self.param_groups = [{"params": list(group.tensors), "lr": lr} for group in groups]
+        self.state = defaultdict(dict)
+
+    def step(self):
+        for group in self.param_groups:
+            for tensor in group["params"]:
+                state = self.state[tensor]
+                state["momentum"] = tensor.grad + 0.9 * state.get("momentum", 0.0)
+                tensor.data.sub_(state["momentum"] * group["lr"])

@@ -135,7 +135,7 @@ class LiveView:
         return live, thread
 
     def _view(self) -> Text:
-        return self._panel.text(time.time(), width=self._console.width, last=self._stopping.is_set())
+        return self._panel.text(time.monotonic(), width=self._console.width, last=self._stopping.is_set())
 
     def _loop(self, live: Live) -> None:
         try:

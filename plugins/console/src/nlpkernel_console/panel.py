@@ -30,7 +30,7 @@ class Panel:
         self.standing.start(event)
 
     def text(self, now: float, *, width: int, last: bool) -> Text:
-        """The view at the time `now`, its lines cut at `width` columns. Below them is an empty line for the cursor;
+        """The view at the time `now` (of `time.monotonic`), its lines cut at `width` columns. Below them is an empty line for the cursor;
         the `last` drawing goes without.
         """
         self._bar = 24 if width >= 110 else 12
@@ -52,8 +52,8 @@ class Panel:
         text.append(f"  {lines.step_of(standing, progress)}  {share:.0f}%")
         logged = standing.logged
         if logged is not None and standing.left:
-            text.append(f"  {duration(standing.left - (now - logged.time))} left")
-        text.append(f"  {duration(now - started.time)} so far", "dim")
+            text.append(f"  {duration(standing.left - (now - standing.logged_at))} left")
+        text.append(f"  {duration(now - standing.began)} so far", "dim")
         text.append("\n")
         if logged is not None:
             text.append(one_line("  ".join([*lines.values(logged.metrics), *lines.speed(logged)])) + "\n")

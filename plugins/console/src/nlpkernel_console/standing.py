@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Callable
 
 import attrs
 
@@ -13,7 +15,8 @@ from nlpkernel.progress import Progress
 @attrs.define(eq=False)
 class Standing:
     """The newest of everything that a view shows. `steps` and `seconds` are of this process alone, from its first step
-    on."""
+    on. Spans are measured by `clock`, which nobody sets, unlike the clock of the events: `began` is when the run was
+    taken up, `logged_at` when the newest log came."""
 
     started: RunStarted | None = None
     logged: Logged | None = None
@@ -22,26 +25,30 @@ class Standing:
     skipped: Counter[str] = attrs.field(factory=Counter)
     steps: int = 0
     seconds: float = 0.0
+    clock: Callable[[], float] = time.monotonic
+    began: float = 0.0
+    logged_at: float = 0.0
     _since: float = 0.0
 
     def start(self, event: RunStarted) -> None:
         """The first step comes next."""
         self.started = event
-        self._since = event.time
+        self.began = self._since = self.clock()
 
     def log(self, event: Logged) -> None:
         """An interval ended."""
         self.logged = event
         self.steps += event.steps
+        self.logged_at = self.clock()
         if self.started is not None:
-            self.seconds = event.time - self._since
+            self.seconds = self.logged_at - self._since
 
     def evaluate(self, event: Evaluated) -> None:
         """A split was evaluated."""
         self.evaluated = event
         if not self.steps:
             # Done once, before the first step: no measure of what is to come.
-            self._since = event.time
+            self._since = self.clock()
         if event.best:
             self.best = event
 

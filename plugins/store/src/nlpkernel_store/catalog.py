@@ -6,6 +6,7 @@ writes it, with the number of the last commit by then, and the next commit has a
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -78,20 +79,20 @@ class Catalog:
         """The version from which training goes on, or None where there is none."""
         entries = self.entries()
         with self._told("read"):
-            try:
-                text = self.files.read(HEAD).decode("ascii", "replace")
-            except FileNotFoundError:
-                return entries[-1] if entries else None
-        serial, _, name = text.strip().partition(" ")
-        if serial.isdecimal() and entries and entries[-1].serial > int(serial):
+            found = self._read_head()
+        if found is None:
+            return entries[-1] if entries else None
+        serial, name = found
+        if serial is not None and entries and entries[-1].serial > serial:
             return entries[-1]
         for entry in entries:
-            if entry.id == name:
+            if serial is not None and entry.id == name:
                 return entry
+        missing = f"it names {name[:12]!r} as the version to go on from, which is not there"
         raise fail(
             CheckpointError,
             "STO003",
-            f"it names {name[:12]!r} as the version to go on from, which is not there",
+            "its digest is not the recorded one" if serial is None else missing,
             place=Place(self.files.describe(HEAD)),
             owner=OWNER,
             hint="`nlpkernel rollback RUN VERSION` names another one",
@@ -153,20 +154,28 @@ class Catalog:
         this number or a greater one."""
         entries = self.entries()
         last = entries[-1].serial if entries else 0
-        if aside:
-            return last + 1
-        try:
-            serial = self.files.read(HEAD).decode("ascii", "replace").partition(" ")[0]
-        except FileNotFoundError:
-            return last + 1
-        return max(last, int(serial) if serial.isdecimal() else 0) + 1
+        found = None if aside else self._read_head()
+        return max(last, found[0] or 0 if found else 0) + 1
 
     def set_head(self, entry: Entry, *, serial: int | None = None) -> None:
         """Go on from this version, until there is a commit with a greater number than `serial`: the last one's, if that
         is left out."""
         with self._told("changed"):
             number = self.next_serial() - 1 if serial is None else serial
-            self.files.replace(HEAD, f"{number} {entry.id}".encode())
+            text = f"{number} {entry.id}"
+            self.files.replace(HEAD, f"{text} {_short_digest(text)}".encode())
+
+    def _read_head(self) -> tuple[int | None, str] | None:
+        """The number of the last commit by then, and the id, in the head file; None where there is none. The number is
+        None where the file is not what was written. Raise OSError."""
+        try:
+            text = self.files.read(HEAD).decode("ascii", "replace")
+        except FileNotFoundError:
+            return None
+        written, _, recorded = text.rpartition(" ")
+        serial, _, name = written.partition(" ")
+        sound = recorded == _short_digest(written) and serial.isdecimal()
+        return int(serial) if sound else None, name
 
     def set_tag(self, tag: str, entry: Entry) -> None:
         """Give a version a tag; another version may lose it. Raise CheckpointError (STO008) for what can be none."""
@@ -233,3 +242,7 @@ class Catalog:
                 place=Place(self.files.describe()),
                 owner=OWNER,
             ) from error
+
+
+def _short_digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

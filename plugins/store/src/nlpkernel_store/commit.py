@@ -93,7 +93,7 @@ class Committer:
         self._share(entry, [Part.load(each) for each in stored])
         self._rotate(entry, manifest)
         if several:
-            self._patiently(gathering.end)
+            self._end(gathering)
         self._cool(entry)
         return entry
 
@@ -233,6 +233,13 @@ class Committer:
             cool(self.catalog, newest)
         except (OSError, NlpkernelError, Damaged, NewerFormat) as error:
             self._tell(f"versions are not moved to the cold place yet: {error}")
+
+    def _end(self, gathering: parts.Gathering) -> None:
+        """Let the other workers go on. The version is complete, whatever becomes of this."""
+        try:
+            self._patiently(gathering.end)
+        except OSError as error:
+            self._tell(f"the other workers were not told of a version: {error}")
 
     def _tell(self, message: str) -> None:
         if message not in self._told:

@@ -11,7 +11,7 @@ import attrs
 from nlpkernel.errors import CheckpointError, Place, Problem
 from nlpkernel_store.catalog import Catalog
 from nlpkernel_store.codes import OWNER
-from nlpkernel_store.hashing import digests
+from nlpkernel_store.hashing import digest, digests
 from nlpkernel_store.manifest import Blob, Damaged, Entry, NewerFormat, PackSize, Part
 
 #: Leaves that a message names.
@@ -67,6 +67,11 @@ class Mapped:
             del self._maps[name]
         return bool(copies)
 
+    def header(self, name: str) -> tuple[bytes, bytes]:
+        """The digest of what comes before the blobs of a pack, and the recorded one."""
+        size = self._sizes[name]
+        return digest(memoryview(self[name])[: size.file - size.data]), size.header
+
     def view(self, blob: Blob) -> memoryview:
         """The bytes of a blob."""
         mapped = self[blob.pack]
@@ -95,14 +100,19 @@ def _compare(catalog: Catalog, mapped: Mapped, parts: Sequence[Part]) -> list[Da
             names = users[blob][0]
             what = f"{error} (the first leaf in it is {names})"
             damage.setdefault(blob.pack, Damage(catalog.files.describe(blob.pack), what))
+    for name in dict.fromkeys(blob.pack for blob in views):
+        now, recorded = mapped.header(name)
+        if now != recorded:
+            what = f"its header has xxh3 {now.hex()}, and {recorded.hex()} was recorded"
+            damage[name] = Damage(catalog.files.describe(name), what)
     found = digests(list(views.values()))
-    wrong = [(blob, digest) for blob, digest in zip(views, found, strict=True) if digest != blob.digest]
+    wrong = [(blob, now) for blob, now in zip(views, found, strict=True) if now != blob.digest]
     listed = [
         Damage(
             catalog.files.describe(blob.pack),
-            f"{' = '.join(users[blob])} has xxh3 {digest.hex()}, and {blob.digest.hex()} was recorded",
+            f"{' = '.join(users[blob])} has xxh3 {now.hex()}, and {blob.digest.hex()} was recorded",
         )
-        for blob, digest in wrong
+        for blob, now in wrong
     ]
     return [*damage.values(), *listed]
 

@@ -24,6 +24,9 @@ def digests(blobs: Sequence[bytes | memoryview]) -> list[bytes]:
     total = sum(memoryview(blob).nbytes for blob in blobs)
     if _THREADS == 1 or total < _LARGE:
         return [digest(blob) for blob in blobs]
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="store-hash") as pool:
-        # Small ones in batches: a task each would cost more than the digest.
-        return list(pool.map(digest, blobs, chunksize=1))
+    try:
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="store-hash") as pool:
+            return list(pool.map(digest, blobs))
+    except RuntimeError:
+        # The interpreter is ending and starts no thread any more, while the writer finishes a version.
+        return [digest(blob) for blob in blobs]

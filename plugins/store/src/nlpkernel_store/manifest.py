@@ -78,10 +78,11 @@ class Blob:
 
 
 class PackSize(NamedTuple):
-    """Bytes of a pack's file, and those of them that are blobs."""
+    """Bytes of a pack's file, those of them that are blobs, which come last, and the digest of what comes first."""
 
     file: int
     data: int
+    header: bytes = b""
 
 
 @attrs.frozen(kw_only=True)
@@ -132,7 +133,7 @@ class Part:
     def load(cls, data: bytes) -> Part:
         """Read a part. Raise ValueError, TypeError or KeyError where the bytes are none."""
         stored = decode(data)
-        packs = {name: PackSize(file, data) for name, file, data in stored["packs"]}
+        packs = {name: PackSize(*size) for name, *size in stored["packs"]}
         names = list(packs)
 
         def content(value: Any) -> Blob | bytes | str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
+from nlpkernel_store.hashing import digest
 from nlpkernel_store.manifest import PackSize
 
 FOLDER = "packs/"
@@ -113,7 +114,7 @@ def pack(pieces: Sequence[Piece]) -> Pack:
         header=header,
         pieces=tuple(pieces[index] for index in ordered),
         offsets=tuple(len(header) + start for start in starts),
-        size=PackSize(len(header) + position, position),
+        size=PackSize(len(header) + position, position, digest(header)),
     )
 
 

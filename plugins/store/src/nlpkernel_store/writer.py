@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +13,8 @@ from nlpkernel_store.capture import Contents
 from nlpkernel_store.codes import OWNER
 from nlpkernel_store.options import Options
 from nlpkernel_store.places import Place as Files
+
+_log = logging.getLogger("nlpkernel.store")
 
 
 class Writer:
@@ -69,6 +72,7 @@ class Writer:
             if not self._options.asynchronous and not isinstance(error, Exception):
                 raise  # An interrupt reached the caller's own thread.
             told = self._told(contents, error)
+            _log.error("%s", told)
             if isinstance(told, NlpkernelError) and self._options.on_failure == "continue":
                 seconds = time.monotonic() - began
                 self._saved.append(

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from nlpkernel.cli.output import say, table, write_json
+from nlpkernel.errors import CheckpointError
 from nlpkernel_store.catalog import Catalog
 from nlpkernel_store.commands.common import (
     json_argument,
@@ -27,11 +28,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """List."""
+    """List. Raise CheckpointError, after the list, where it is damaged from which version training goes on."""
     _, catalog = open_versions(args.run)
     entries = catalog.entries()
-    head = catalog.head()
-    line = {entry.id for entry in current(catalog)}
+    head, line, broken = None, set(), None
+    try:
+        head = catalog.head()
+        line = {entry.id for entry in current(catalog)}
+    except CheckpointError as error:
+        broken = error
+        if args.json:
+            raise
     tags = catalog.tags()
     lines: dict[str, int] = {}
     rows = [_row(catalog, entry, head, line, tags, lines) for entry in entries]
@@ -51,6 +58,8 @@ def execute(args: argparse.Namespace) -> int:
             *(["where"] if "where" in rows[0] else []),
         )
         table([head_row, *(_cells(row) for row in rows)], head=True)
+        if broken is not None:
+            raise broken
         if any(not row["current"] for row in rows):
             say(
                 "\nlines in brackets were left by a roll-back; `nlpkernel versions prune` removes their versions"

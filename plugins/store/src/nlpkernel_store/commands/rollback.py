@@ -7,6 +7,7 @@ import argparse
 from nlpkernel import runs
 from nlpkernel.cli.output import count, say
 from nlpkernel.errors import CheckpointError, fail
+from nlpkernel_store.catalog import Catalog
 from nlpkernel_store.codes import OWNER
 from nlpkernel_store.commands.common import open_versions, run_argument, version_argument
 from nlpkernel_store.examine import damaged, examine
@@ -34,10 +35,17 @@ def execute(args: argparse.Namespace) -> int:
             raise fail(CheckpointError, "STO005", f"{entry.name} has {error}", owner=OWNER) from error
         if damage:
             raise damaged(catalog, entry, damage)
-        before = {each.id for each in current(catalog)}
+        before = _current(catalog)
         catalog.set_head(entry)
-        left = before - {each.id for each in current(catalog)}
+        left = before - _current(catalog)
     say(f"training goes on from {entry.name} (step {entry.step}): nlpkernel resume {folder}")
     if left:
         say(f"{count(len(left), 'version')} left behind; `nlpkernel versions prune {folder}` removes them")
     return 0
+
+
+def _current(catalog: Catalog) -> set[str]:
+    try:
+        return {entry.id for entry in current(catalog)}
+    except CheckpointError:
+        return set()  # The head is damaged, and about to be written anew.
