@@ -89,7 +89,7 @@ def test_overwrite_removes_no_folder_that_is_no_run(tmp_path: Path, inside: tupl
     assert sorted(folder.rglob("*")) == before
 
 
-@pytest.mark.parametrize("inside", [(), ("logs/",), ("logs/", ".owned", ".owner.json", ".plan.toml.new")])
+@pytest.mark.parametrize("inside", [(), ("logs/",), ("logs/", ".owned", ".owned.json", ".plan.toml.new")])
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_a_folder_in_which_no_run_began_yet_is_taken(
     tmp_path: Path, inside: tuple[str, ...], overwrite: bool
@@ -108,7 +108,7 @@ def test_a_folder_in_which_no_run_began_yet_is_taken(
 
 
 def test_what_is_left_of_a_run_whose_removal_was_killed_goes_with_the_next_one(tmp_path: Path) -> None:
-    make(tmp_path / ".first.old")
+    make(tmp_path / ".first.gone")
     assert list(runs.each(tmp_path)) == []
     runs.create(tmp_path / "first")
     assert [path.name for path in tmp_path.iterdir()] == ["first"]
@@ -124,7 +124,7 @@ def test_a_file_of_a_run_is_written_whole_or_not_at_all(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(UsageError, match=r"NK305 .* cannot be written: No space left"):
         runs.write(path, "new")
     assert path.read_text(encoding="utf-8") == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["plan.toml"]
@@ -448,3 +448,36 @@ def test_case_p6_a_run_imports_only_what_its_plan_names(
     report = nlpkernel.run(tiny_plan(), runs_folder=tmp_path / "runs")
     assert report.status == "finished"
     assert "p6_unnamed" not in sys.modules
+
+
+def test_an_overwrite_that_does_not_begin_leaves_the_old_run_as_it_was(tmp_path: Path) -> None:
+    plan = tiny_plan(name="first", train={"steps": 2})
+    nlpkernel.run(plan, runs_folder=tmp_path)
+    before = (tmp_path / "first/report.json").read_bytes()
+    bad = tiny_plan(name="first", train={"steps": 2}, communicator={"use": "single", "device": "cuda:7"})
+    with pytest.raises(NlpkernelError):
+        nlpkernel.run(bad, runs_folder=tmp_path, overwrite=True)
+    assert (tmp_path / "first/report.json").read_bytes() == before
+    assert nlpkernel.run(plan, runs_folder=tmp_path, overwrite=True).status == "finished"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "latest"]
+
+
+def test_what_an_overwrite_set_aside_comes_back_where_its_process_was_killed(tmp_path: Path) -> None:
+    folder = make(tmp_path / "first", REPORT)
+    runs.create(folder, overwrite=True)
+    assert not (folder / "report.json").exists()
+    with pytest.raises(UsageError, match="NK301"):
+        runs.create(folder)
+    assert Report.read(folder / "report.json") == REPORT
+
+
+def test_nobody_comes_in_between_two_workers_of_a_supervisor(tmp_path: Path) -> None:
+    folder = make(tmp_path / "first", REPORT)
+    with runs.watch(folder):
+        with runs.claim(folder, watched=True):
+            pass
+        for way in (lambda: runs.claim(folder).__enter__(), lambda: runs.create(folder, overwrite=True)):
+            with pytest.raises(UsageError, match=f"NK311 .* is in use by process {os.getpid()}"):
+                way()
+    with runs.claim(folder):
+        pass

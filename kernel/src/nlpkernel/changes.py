@@ -17,6 +17,8 @@ from nlpkernel.plan.train import FREE
 _ENVIRONMENT = ("kernel", "torch", "python", "platform", "threads")
 #: These two change no number that a run computes.
 _HARMLESS = ("python", "platform")
+#: A setting of a policy, which says when a run ends; which policy it is has a say in its state.
+_POLICY = re.compile(r"train\.policy\[\d+\]\.(?!use$).+")
 
 
 @attrs.frozen(kw_only=True)
@@ -88,6 +90,7 @@ def _is_free(path: str) -> bool:
         path == "name"
         or (slot in POINTS and POINTS[slot].free)
         or any(below(path, f"train.{name}") for name in FREE)
+        or _POLICY.fullmatch(path) is not None
     )
 
 
@@ -98,10 +101,12 @@ def _components(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, 
     for each in now:
         was = left.get(each["address"])
         # Another component at this address is a change of the plan, and told as one.
-        if was is None or (was["use"], was["distribution"]) != (each["use"], each["distribution"]):
+        if was is None or was["use"] != each["use"]:
             continue
         name = each["distribution"]
-        if was["release"] != each["release"]:
+        if was["distribution"] != name:
+            what = f"{each['use']} was of {was['distribution']} and is of {name}"
+        elif was["release"] != each["release"]:
             what = f"{name} was release {was['release']} and is {each['release']}"
         elif was["content"] != each["content"]:
             what = f"{name} {each['release']} has other sources"

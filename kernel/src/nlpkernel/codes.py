@@ -137,9 +137,9 @@ this run another name.""",
         "Its plan has no [checkpoint] section, so its weights were never stored.",
     ),
     "NK305": (
-        "the run folder cannot be made",
+        "a folder or file cannot be written",
         "The system does not let the process write there; the message gives its reason. `--runs FOLDER` names\n"
-        "another place.",
+        "another place for runs.",
     ),
     "NK306": (
         "the run has no report",

@@ -90,14 +90,19 @@ class Locked:
     def write(self, path: Path) -> None:
         """Write it as JSON."""
         content = {"lock": self.lock, "plan": self.plan.splitlines()}
-        path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        runs.write(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Locked:
         """Read what `write` wrote. Raise UsageError where it is missing or is none."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            return cls(plan="\n".join([*content["plan"], ""]), lock=content["lock"])
+            lock = content["lock"]
+            for part, known in (("activated", Activated), ("opened", Opened)):
+                missing = [field.name for field in attrs.fields(known) if field.name not in lock[part]]
+                if missing:
+                    raise KeyError(*missing)
+            return cls(plan="\n".join([*content["plan"], ""]), lock=lock)
         except OSError as error:
             message = f"the lock {str(path)!r} cannot be read: {error.strerror or error}"
             raise fail(UsageError, "NK312", message, hint="`nlpkernel lock plan.toml` writes one") from error

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from nlpkernel.errors import NlpkernelError, UsageError, fail
@@ -14,21 +14,19 @@ from nlpkernel.plugins.suggest import hint
 
 PLAN, LOCK, REPORT, LOGS = "plan.toml", "lock.json", "report.json", "logs"
 LATEST = "latest"
-#: The file that is locked while a process owns the run, and the one that says which process that is.
-OWNED, OWNER = ".owned", ".owner.json"
+#: The files that are locked while a process trains in the run, and while one supervises it.
+OWNED, WATCHED = ".owned", ".watched"
 
 
 def create(folder: Path, *, overwrite: bool = False) -> None:
     """Make the folder of a new run. Raise UsageError where it exists, unless `overwrite` removes it, where that one is
-    in use, or where it cannot be made. One in which no run began yet does not stand in the way."""
+    in use, or where it cannot be made. One in which no run began yet does not stand in the way. The old run is kept
+    aside until `forget_replaced` or `put_back`."""
+    put_back(folder)
+    remove(_gone(folder))
     if folder.is_symlink() or (folder.exists() and not _unborn(folder)):
         if not overwrite:
-            raise fail(
-                UsageError,
-                "NK301",
-                f"the run folder {str(folder)!r} exists",
-                hint=f"`nlpkernel resume {folder}` continues it, --overwrite replaces it, --set name=... makes another",
-            )
+            raise _exists(folder)
         if folder.is_symlink() or not _is_run(folder):
             raise fail(
                 UsageError,
@@ -37,72 +35,125 @@ def create(folder: Path, *, overwrite: bool = False) -> None:
                 hint="give the run another name with --set name=...",
             )
     try:
-        _remove(folder)
+        _set_aside(folder)
         (folder / LOGS).mkdir(parents=True)
+    except FileExistsError as error:  # Another process has made it since.
+        raise _exists(folder) from error
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have in this locale.
         reason = getattr(error, "strerror", None) or str(error)
         message = f"the run folder {str(folder)!r} cannot be made: {reason}"
         raise fail(UsageError, "NK305", message) from error
 
 
-def _remove(folder: Path) -> None:
-    """Remove a run: renamed first, for one half of which is gone would be no run any more, nor free for a new one."""
-    old = folder.with_name(f".{folder.name}.old")
+def _exists(folder: Path) -> NlpkernelError:
+    return fail(
+        UsageError,
+        "NK301",
+        f"the run folder {str(folder)!r} exists",
+        hint=f"`nlpkernel resume {folder}` continues it, --overwrite replaces it, --set name=... makes another",
+    )
+
+
+def _set_aside(folder: Path) -> None:
+    """Rename a run, so that it is whole where it stands, and whole once it is put back."""
     if folder.exists():
         with claim(folder):
-            _forget(old)
-            os.rename(folder, old)
-    _forget(old)
+            if _unborn(folder):
+                remove(folder)
+                return
+            forget_replaced(folder)
+            os.rename(folder, _replaced(folder))
 
 
-def _forget(old: Path) -> None:
+def put_back(folder: Path) -> None:
+    """Undo a replacement whose run did not begin. Where there is none, nothing happens."""
+    old = _replaced(folder)
+    if old.exists() and (not folder.exists() or _unborn(folder)):
+        remove(folder)
+        os.rename(old, folder)
+
+
+def forget_replaced(folder: Path) -> None:
+    """Remove the run that this one replaced. It is renamed first: half of one is no run that could be put back."""
+    old, gone = _replaced(folder), _gone(folder)
+    remove(gone)
     if old.exists():
+        os.rename(old, gone)
+        remove(gone)
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder with all that is in it, if it is there."""
+    if folder.exists():
         import shutil
 
-        shutil.rmtree(old)
+        shutil.rmtree(folder)
+
+
+def _replaced(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.old")
+
+
+def _gone(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.gone")
 
 
 @contextmanager
-def claim(folder: Path) -> Iterator[None]:
+def claim(folder: Path, *, watched: bool = False) -> Iterator[None]:
     """Own a run folder: nobody else trains in it, rolls it back or prunes it meanwhile. The claim ends with the
-    process, however that ends. Raise UsageError naming the owner where there is one."""
+    process, however that ends. `watched`: this is a worker of the supervisor that watches the run. Raise UsageError
+    naming the owner where there is one."""
+    with ExitStack() as stack:
+        if not watched:
+            stack.enter_context(watch(folder))
+        stack.enter_context(_hold(folder, OWNED))
+        yield
+
+
+def watch(folder: Path) -> AbstractContextManager[None]:
+    """Own a run folder as its supervisor, whose workers claim it with `watched`: nobody comes in between two of
+    them."""
+    return _hold(folder, WATCHED)
+
+
+@contextmanager
+def _hold(folder: Path, name: str) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
-    lock = FileLock(folder / OWNED)
+    lock, note = FileLock(folder / name), folder / f"{name}.json"
     try:
         lock.acquire(blocking=False)
     except Timeout:
         raise fail(
             UsageError,
             "NK311",
-            f"the run {str(folder)!r} is in use{_owner(folder)}",
+            f"the run {str(folder)!r} is in use{_owner(note)}",
             hint="wait for it, or end that process",
         ) from None
     except OSError as error:
         raise _unwritable(folder, error) from error
     try:
-        note = {"pid": os.getpid(), "host": platform.node()}
         try:
-            (folder / OWNER).write_text(json.dumps(note), encoding="utf-8")
+            note.write_text(json.dumps({"pid": os.getpid(), "host": platform.node()}), encoding="utf-8")
         except OSError as error:
             raise _unwritable(folder, error) from error
         yield
     finally:
         # Where the folder has become read-only the note stays; it is the lock that decides.
         with suppress(OSError):
-            (folder / OWNER).unlink(missing_ok=True)
+            note.unlink(missing_ok=True)
         lock.release()
 
 
-def _unwritable(folder: Path, error: OSError) -> NlpkernelError:
-    message = f"the run folder {str(folder)!r} cannot be written: {error.strerror or error}"
+def _unwritable(path: Path, error: OSError) -> NlpkernelError:
+    message = f"{str(path)!r} cannot be written: {error.strerror or error}"
     return fail(UsageError, "NK305", message)
 
 
-def _owner(folder: Path) -> str:
+def _owner(note: Path) -> str:
     try:
-        note = json.loads((folder / OWNER).read_text(encoding="utf-8"))
-        return f" by process {note['pid']} on {note['host']}"
+        owner = json.loads(note.read_text(encoding="utf-8"))
+        return f" by process {owner['pid']} on {owner['host']}"
     except (OSError, ValueError, KeyError):
         return ""  # It is about to write it, or just left.
 
@@ -121,7 +172,8 @@ def point_latest(folder: Path) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file of a run. A process that is killed meanwhile leaves it as it was, or whole. Raise OSError."""
+    """Write a file. A process that is killed meanwhile leaves it as it was, or whole. Raise UsageError (NK305) where
+    that fails."""
     aside = _aside(path)
     try:
         with aside.open("w", encoding="utf-8") as file:
@@ -129,9 +181,17 @@ def write(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
+    except OSError as error:
+        _discard(aside)
+        raise _unwritable(path, error) from error
     except BaseException:
-        aside.unlink(missing_ok=True)
+        _discard(aside)
         raise
+
+
+def _discard(path: Path) -> None:
+    with suppress(OSError):  # The folder is gone or read-only, which is told of already.
+        path.unlink(missing_ok=True)
 
 
 def _aside(path: Path) -> Path:
@@ -155,10 +215,13 @@ def each(root: Path) -> Iterator[Path]:
     """The run folders below `root`, oldest first."""
     try:
         found = [path for path in root.iterdir() if not path.is_symlink() and not path.name.startswith(".")]
-        folders = [path for path in found if _is_run(path)]
-    except OSError:
+        folders = sorted(
+            (path for path in found if _is_run(path)),
+            key=lambda path: ((path / PLAN).stat().st_mtime, path.name),
+        )
+    except OSError:  # A folder may vanish meanwhile.
         return
-    yield from sorted(folders, key=lambda path: ((path / PLAN).stat().st_mtime, path.name))
+    yield from folders
 
 
 def _is_run(folder: Path) -> bool:
@@ -168,7 +231,8 @@ def _is_run(folder: Path) -> bool:
 
 def _unborn(folder: Path) -> bool:
     """Whether this is all that is left of a process that was killed before it had written its plan."""
-    ours = {LOGS, OWNED, OWNER, _aside(folder / PLAN).name}
+    locks = (OWNED, WATCHED)
+    ours = {LOGS, *locks, *(f"{lock}.json" for lock in locks), _aside(folder / PLAN).name}
     try:
         return not any(path.name not in ours for path in folder.iterdir()) and not any(
             (folder / LOGS).glob("*")

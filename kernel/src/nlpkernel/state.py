@@ -64,13 +64,14 @@ class Snapshot:
     step changes them.
 
     `artifacts` are small files that later uses need (tokenizer, label map); `facts` is plain data about where this
-    comes from (progress, metrics, lock, filled plan).
+    comes from (progress, metrics, lock, filled plan). `name` is that of the version that it was loaded from, if it was.
     """
 
     step: int
     tree: Tree
     artifacts: Mapping[str, bytes]
     facts: Mapping[str, Any]
+    name: str | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -115,6 +115,7 @@ def test_the_run_folder_holds_what_ran(bench):
     ran = bench.run(checkpoint=bench.use("Shelf"))
     assert sorted(path.name for path in ran.folder.iterdir()) == [
         ".owned",
+        ".watched",
         "lock.json",
         "logs",
         "plan.toml",

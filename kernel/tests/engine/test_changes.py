@@ -11,7 +11,7 @@ import nlpkernel
 from nlpkernel import runs
 from nlpkernel.cli import main
 from nlpkernel.errors import UsageError
-from nlpkernel.events import Logged, Notice
+from nlpkernel.events import Logged, Notice, StepCompleted
 from nlpkernel.plan import Plan
 from nlpkernel_sdk import tiny_values
 
@@ -165,3 +165,52 @@ def test_python_takes_the_same_names(began):
         nlpkernel.run(changed, runs_folder=began.folder, resume="newest")
     report = nlpkernel.run(changed, runs_folder=began.folder, resume="newest", allow=["train.seed"])
     assert report.progress.step == 4
+
+
+def test_another_distribution_behind_the_same_name_is_named():
+    from nlpkernel.changes import changes
+
+    def lock(distribution: str) -> dict[str, Any]:
+        part = {
+            "address": "optimizer",
+            "use": "adamw",
+            "distribution": distribution,
+            "release": "1",
+            "content": "a",
+        }
+        same = {"kernel": "1", "torch": "2", "python": "3", "platform": "x", "threads": 1}
+        return {"activated": {"components": [part], **same}, "opened": {}}
+
+    (change,) = changes("", lock("acme"), "", lock("evil"))
+    assert (change.name, change.free) == ("evil", False)
+    assert change.text == "adamw was of acme and is of evil (used by optimizer)"
+
+
+def test_state_is_not_taken_up_by_another_component_at_its_place(bench):
+    stopping = {"use": "early-stopping", "patience": 50}
+    bench.run(bench.use("Script", at={"2": "STOP"}), **plan(bench, train={"policy": [stopping]}))
+    other = plan(bench, train={"policy": [{"use": "budget", "tokens": 10**9}]})
+    refused = bench.run(resume="newest", **other)
+    assert "NK505 train.policy[0].use was 'early-stopping' and is 'budget'" in str(refused.error)
+    partly = bench.run(resume="newest", allow=["train.policy[0].use"], **other)
+    assert "NK503 the version holds state of component/train.policy[0]" in str(partly.error)
+    allowed = bench.run(resume="newest", allow=["train.policy"], **other)
+    assert allowed.error is None
+    assert allowed.report.progress.step == 4
+
+
+def test_a_report_of_an_earlier_process_does_not_outlive_a_resume(began):
+    script = began.use("Script", at={"3": "STOP"})
+    values, report = Plan.of(began.values(script, **plan(began))), began.folder / "tiny" / runs.REPORT
+    assert report.exists()
+    events = nlpkernel.train(values, runs_folder=began.folder, resume="newest")
+    assert [report.exists() for event in events if isinstance(event, StepCompleted)] == [False]
+    assert report.exists()
+
+
+def test_two_policies_that_changed_places_do_not_take_up_each_other_s_state(bench):
+    first, second = ({"use": "early-stopping", "metric": f"validation/{name}"} for name in ("loss", "rows"))
+    bench.run(bench.use("Script", at={"2": "STOP"}), **plan(bench, train={"policy": [first, second]}))
+    ran = bench.run(resume="newest", **plan(bench, train={"policy": [second, first]}))
+    assert "NK504 the state of component/train.policy[0] does not fit" in str(ran.error)
+    assert "it is of the metric validation/loss, and this policy watches validation/rows" in str(ran.error)

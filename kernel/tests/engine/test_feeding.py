@@ -94,3 +94,18 @@ def test_case_r8_a_window_that_was_killed_in_its_middle_is_done_again(bench):
     rest = bench.run(resume="newest", **plan)
     assert rest.losses == whole.losses[4:]
     assert all(torch.equal(rest.weights[name], whole.weights[name]) for name in whole.weights)
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_stream_that_gives_nan_names_it_and_is_resumed_at_that_window(bench, every):
+    plan = stream(bench, train={"steps": 12, "batch": 5, "log": {"every": every}})
+    plan["data"] = bench.use("Stream", rows=25, poisoned=[12])
+    ran = bench.run(**plan)
+    assert "NK403" in str(ran.error)
+    assert "step 3" in str(ran.error)
+    assert (ran.report.progress.step, ran.report.version) == (2, "step-0002")
+    skipped = {**plan, "train": {**plan["train"], "on_nan": "skip"}}
+    rest = bench.run(resume="newest", **skipped)
+    assert rest.error is None
+    assert rest.books["stream"][0] == (list(range(10, 15)),), "no row was lost"
+    assert rest.report.progress.step == 12

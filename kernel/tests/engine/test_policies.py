@@ -226,3 +226,13 @@ def test_a_spike_can_end_the_run(bench):
     )
     assert isinstance(ran.error, TrainingError)
     assert "NK403 the loss of step 5 leapt to 40" in str(ran.error)
+
+
+def test_a_roll_back_goes_to_the_version_that_this_process_went_on_from(bench):
+    """Later versions of another line are none of its own."""
+    plan = {"train": {"steps": 6, "batch": 8}, "checkpoint": bench.use("Shelf", every=2)}
+    bench.run(**plan)
+    script = bench.use("Script", at={"3": "ROLLBACK"}, always=False)
+    ran = bench.run(script, resume="step-0002", **plan)
+    assert ran.error is None
+    assert [event.progress.step for event in ran.of(StepCompleted)] == [3, 3, 4, 5, 6]

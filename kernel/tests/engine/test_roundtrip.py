@@ -108,3 +108,17 @@ def test_values_that_differ_are_told_apart(a, b, text):
 )
 def test_a_value_is_equal_to_itself(value):
     assert value_difference(value, value) is None
+
+
+def test_a_state_that_moves_after_the_first_save_is_asked_for_then(bench):
+    late = COUNTING.replace("self.seen += 1", "self.seen += run.progress.step >= 4").replace(
+        'self.best.append(float("nan"))', "..."
+    )
+    late = late.replace("def update_applied(self)", "def update_applied(self, run)")
+    (bench.folder / "own.py").write_text(
+        late.replace("{STATE}", '{"seen": self.seen}').replace("LOAD", "pass"), encoding="utf-8"
+    )
+    own = {"use": str(bench.folder / "own.py") + ":Counting"}
+    ran = bench.run(own, train={"steps": 6, "batch": 8}, checkpoint=bench.use("Shelf", every=3))
+    assert "NK507" in str(ran.error)
+    assert [info.step for info in bench.shelf(ran.folder).list()] == [3]

@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGUSR1 in child processes: the step ends, a version is saved, and a resume is exact (case P3)."""
+"""SIGINT, SIGTERM, SIGUSR1 in child processes: the step ends, a version is saved, and a resume is exact (case P3)."""
 
 from __future__ import annotations
 
@@ -116,11 +116,16 @@ def test_a_child_that_is_forked_while_a_run_goes_on_ends_by_a_signal_as_any_proc
     source = (
         "import signal, time\n"
         "from nlpkernel.engine.signals import Signals\n"
+        "reads, writes = os.pipe()\n"
         "with Signals() as signals:\n"
         "    signals.armed = True\n"
         "    pid = os.fork()\n"
         "    if not pid:\n"
-        "        time.sleep(60)\n"
+        "        os.write(writes, b'.')\n"
+        "        time.sleep(20)\n"
+        "        os._exit(1)\n"
+        # Python forgets signals that come in the middle of a fork.
+        "    os.read(reads, 1)\n"
         "    os.kill(pid, signal.SIGTERM)\n"
         "    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM\n"
         "    assert signals.received is None\n"

@@ -67,12 +67,23 @@ def test_case_p4_kill_9_of_the_supervisor_while_a_worker_is_stopped(supervise, w
     nothing_left(run, worker)
 
 
-def test_case_p4_kill_9_of_supervisor_and_guard(supervise, wait_for):
-    """The worker ends by itself: by the kernel's word, and by the end of its channel."""
-    run = supervise(world=2)
-    run.begun(1)
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel says nothing of a parent's death elsewhere")
+def test_case_p4_kill_9_of_supervisor_and_guard_while_a_worker_keeps_the_interpreter_to_itself(supervise):
+    """The kernel's word alone ends it."""
+    run = supervise(at={"2": "hold"})
+    run.begun(step=2)
     without_guard(run)
     run.gone(5.0)
+
+
+def test_a_process_whose_parent_was_gone_before_it_could_hear_of_that_does_not_begin(tmp_path):
+    entering = Path(ending.__file__).with_name("entering.py")
+    command = ["touch", str(tmp_path / "begun")]
+    for parent, code in ((os.getpid(), 0), (1, 1)):
+        done = subprocess.run([sys.executable, "-I", "-S", str(entering), str(parent), *command])
+        assert done.returncode == code
+        assert (tmp_path / "begun").exists() == (code == 0)
+        (tmp_path / "begun").unlink(missing_ok=True)
 
 
 def test_case_p4_the_end_of_the_channel_alone_ends_a_worker_and_its_children(supervise, wait_for):

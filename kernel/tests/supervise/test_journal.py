@@ -6,6 +6,7 @@ import re
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,3 +73,16 @@ def test_a_log_goes_on_where_it_ended(tmp_path):
         journal.note(text)
         journal.close()
     assert re.findall("before|after", (tmp_path / "run.log").read_text()) == ["before", "after"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
+def test_a_disk_that_is_full_ends_nothing_and_is_told_of_once(tmp_path):
+    (tmp_path / "run.log").symlink_to("/dev/full")
+    said = []
+    journal = Journal(tmp_path / "run.log", say=said.append)
+    for number in range(3):
+        journal.add("worker-0", number, 0.0, "text")
+        journal.write(everything=True)
+    journal.close()
+    (told,) = said
+    assert told.endswith("cannot be written: No space left on device; the run goes on")

@@ -149,7 +149,7 @@ def test_several_workers_are_started_again_together_and_stop_after_the_same_step
     # Meanwhile the run is nobody else's.
     assert main(["resume", str(command.folder)]) == 2
     assert (
-        f"NK311 the run {str(command.folder)!r} is in use by process {command.worker()} on "
+        f"NK311 the run {str(command.folder)!r} is in use by process {command.process.pid} on "
         in capsys.readouterr().err
     )
     plan = str(command.folder.parent.parent / "plan.json")

@@ -67,11 +67,13 @@ class EarlyStopping:
         return self
 
     def state(self) -> dict[str, Any]:
-        """Best value and evaluations waited."""
-        return {"best": self._best, "waited": self._waited}
+        """Best value, of which metric, and evaluations waited."""
+        return {"metric": self.metric, "best": self._best, "waited": self._waited}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take up what `state` gave."""
+        """Take up what `state` gave. Raise ValueError where that is of another metric."""
+        if state["metric"] != self.metric:
+            raise ValueError(f"it is of the metric {state['metric']}, and this policy watches {self.metric}")
         self._best, self._waited = state["best"], state["waited"]
 
     def _is_better(self, value: float) -> bool:

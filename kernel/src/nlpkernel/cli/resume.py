@@ -38,6 +38,8 @@ def execute(args: argparse.Namespace) -> int:
     from nlpkernel.plan import Plan
 
     plan = Plan.load(args.plan or folder / runs.PLAN, args.overrides)
+    # A restart means this run, whatever `runs/latest` names by then.
+    args.words = tuple(str(folder) if word == args.run else word for word in args.words)
     code = supervised(args, plan, folder, new=False)
     if code is not None:
         return code

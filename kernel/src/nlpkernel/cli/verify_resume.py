@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from nlpkernel.cli.options import plan_options
 from nlpkernel.cli.output import count, say, table, write_json
+from nlpkernel.errors import UsageError, fail
 
 if TYPE_CHECKING:
     from nlpkernel.engine.proof import Proof
@@ -42,7 +43,10 @@ def execute(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         if args.keep:
             folder = Path(args.keep)
-            folder.mkdir(parents=True)
+            try:
+                folder.mkdir(parents=True)
+            except OSError as error:
+                raise fail(UsageError, "NK305", f"{args.keep!r} cannot be made: {error.strerror}") from error
         else:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nlpkernel-verify-")))
         proof = prove(plan, folder, steps=args.steps, kills=args.kills, seed=args.seed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import signal
 import time
 from collections import deque
@@ -133,6 +132,8 @@ class Loop:
             if self.locked is not None:
                 self.locked.hold(session.lock, self.plan.text())
             self.session = session
+            if self.resume is None and post.rank == 0:
+                runs.forget_replaced(self.folder)
             stack.callback(self._end, start)
             try:
                 begins = self.resume is None or not self._load(session)
@@ -186,7 +187,7 @@ class Loop:
         elif not post.supervised:
             runs.create(self.folder, overwrite=self.overwrite)
         if post.rank == 0:
-            stack.enter_context(runs.claim(self.folder))
+            stack.enter_context(runs.claim(self.folder, watched=post.supervised))
         if self.resume is None and not post.supervised:
             self._took = True
             runs.write(self.folder / runs.PLAN, self.plan.text())
@@ -199,7 +200,8 @@ class Loop:
     def _forget_unopened(self) -> None:
         """A run that could not be opened leaves no folder that would stand in the way of the next try."""
         if self.session is None and self._took:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            runs.remove(self.folder)
+            runs.put_back(self.folder)
 
     def _note_signal(self, signals: Signals) -> None:
         """A signal that came when there was no further step: what was to be done is done, and the exit code says so."""
@@ -208,7 +210,7 @@ class Loop:
 
     def _load(self, session: Session) -> bool:
         """Take up a version. A run that is started again and has none yet begins anew: then False."""
-        if session.versions.newest is None:
+        if session.versions.empty:
             if self._post.restart is None:
                 raise fail(
                     CheckpointError, "NK501", f"{str(self.folder)!r} has no complete version to resume from"
@@ -222,6 +224,9 @@ class Loop:
 
     def _started(self, session: Session) -> None:
         self._started_at = session.progress.step
+        if self._post.rank == 0:
+            # It tells of the process before this one, and would stay if this one is killed.
+            (self.folder / runs.REPORT).unlink(missing_ok=True)
         restart = self._post.restart
         if restart is not None:
             session.run.count("the supervisor", "restarts", restart.since)
@@ -263,18 +268,27 @@ class Loop:
         except NlpkernelError as error:
             # What ended the run is on its way up already, and this must not hide it.
             _log.warning("the last version was not written: %s", error)
-        session.bus.publish(
-            RunEnded(
-                time=time.time(),
-                progress=session.progress,
-                status=self.status,
-                reason=self.reason,
-                seconds=seconds,
+        try:
+            session.bus.publish(
+                RunEnded(
+                    time=time.time(),
+                    progress=session.progress,
+                    status=self.status,
+                    reason=self.reason,
+                    seconds=seconds,
+                )
             )
-        )
-        self._report = self._make_report(session, seconds)
-        if self._post.rank == 0:
-            self._report.write(self.folder / runs.REPORT)
+        finally:
+            self._report = self._make_report(session, seconds)
+            if self._post.rank == 0:
+                self._keep(self._report)
+
+    def _keep(self, report: Report) -> None:
+        try:
+            report.write(self.folder / runs.REPORT)
+        except NlpkernelError as error:
+            # The run ended as it ended, and its caller has the report; a full disk must not hide what it says.
+            _log.warning("the report of %s is missing: %s", self.folder, error)
 
     def report(self) -> Report:
         """What the run came to, once its steps are through."""
@@ -302,7 +316,7 @@ class Loop:
             detached=tuple(
                 failures + [f"{owner} ({hook}): {error}" for owner, hook, error in hooks.detached]
             ),
-            version=session.versions.newest,
+            version=session.versions.current,
             seconds=seconds,
         )
 

@@ -34,7 +34,7 @@ def capture(session: Session) -> Snapshot:
     for part, stateful in parts_of(session).items():
         for name, value in stateful.state().items():
             tree[f"{part}/{name}"] = Leaf(value)
-    for name, value in random_state().items():
+    for name, value in random_state(group.device).items():
         tree[f"random/{name}"] = Leaf(value, PerWorker(run.rank))
     tree["run/progress"] = Leaf(list(session.progress))
     tree["run/memory"] = Leaf(session.memory.state())
@@ -61,8 +61,10 @@ def restore(session: Session, snapshot: Snapshot, allow: Sequence[str] = ()) -> 
     values = {path: leaf.value for path, leaf in tree.items()}
     parts = parts_of(session)
     known = {"model", "optimizer", "group", "random", "run"}
+    replaced = _replaced(session, snapshot)
     found = {_head(path, parts) for path in values}
-    strangers = sorted(part for part in found - known - parts.keys() if not _allowed(part, allow))
+    unknown = found - known - parts.keys() | found & replaced
+    strangers = sorted(part for part in unknown if not _allowed(part, allow))
     if strangers:
         raise fail(
             CheckpointError,
@@ -87,13 +89,14 @@ def restore(session: Session, snapshot: Snapshot, allow: Sequence[str] = ()) -> 
     session.group.load_state(_below(values, "group"))
     for part, stateful in parts.items():
         state = _below(values, part)
-        if not state:
+        if not state or part in replaced:
             continue
         try:
             stateful.load_state(state)
-        except ValueError as error:
-            raise fail(CheckpointError, "NK504", f"the state of {part} does not fit: {error}") from error
-    load_random_state(_below(values, "random"))
+        except Exception as error:
+            message = f"the state of {part} does not fit: {type(error).__name__}: {error}"
+            raise fail(CheckpointError, "NK504", message) from error
+    load_random_state(_below(values, "random"), session.group.device)
     session.progress = session.run.progress = Progress(*values["run/progress"])
     session.memory.load_state(values["run/memory"])
     session.run.counts.clear()
@@ -107,6 +110,16 @@ def parts_of(session: Session) -> dict[str, Stateful]:
     for address, stateful in session.stateful.items():
         parts[f"component/{address}"] = stateful
     return parts
+
+
+def _replaced(session: Session, snapshot: Snapshot) -> set[str]:
+    """Components at whose address the version knows another one: its state is none of theirs."""
+    now = {each.address: (each.use, each.distribution) for each in session.lock.activated.components}
+    return {
+        f"component/{each['address']}"
+        for each in snapshot.facts["lock"]["activated"]["components"]
+        if now.get(each["address"], ...) not in (..., (each["use"], each["distribution"]))
+    }
 
 
 def _address(part: str) -> str:
@@ -139,13 +152,15 @@ def _optimizer(optimizer: torch.optim.Optimizer, named: Any) -> dict[str, Leaf]:
 def plain_groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     """Plain values of each parameter group: rates, decays, counts."""
     return [
-        {
-            key: value
-            for key, value in group.items()
-            if key != "params" and isinstance(value, (type(None), bool, int, float, str))
-        }
+        {key: value for key, value in group.items() if key != "params" and _is_plain(value)}
         for group in optimizer.param_groups
     ]
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, (type(None), bool, int, float, str))
 
 
 def _load_optimizer(

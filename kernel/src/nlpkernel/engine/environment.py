@@ -51,8 +51,9 @@ def seed_all(seed: int) -> None:
         numpy.random.seed(seed % 2**32)
 
 
-def random_state() -> dict[str, Any]:
-    """The state of every global generator, as tensors and plain data."""
+def random_state(device: torch.device | None = None) -> dict[str, Any]:
+    """The state of every global generator, as tensors and plain data: of all accelerators, or of `device` alone, which
+    may have another number in another process."""
     version, words, gauss = random.getstate()
     state: dict[str, Any] = {
         "python": [version, list(words), gauss],
@@ -63,15 +64,18 @@ def random_state() -> dict[str, Any]:
         name, keys, position, has_gauss, cached = numpy.random.get_state()
         state["numpy"] = [name, [int(key) for key in keys], int(position), int(has_gauss), float(cached)]
     accelerator = torch.accelerator.current_accelerator(check_available=True)
-    if accelerator is not None:
+    if device is not None and device.type != "cpu":
+        state[f"{device.type}:own"] = torch.get_device_module(device.type).get_rng_state(device)
+    elif device is None and accelerator is not None:
         module = torch.get_device_module(accelerator)
         for index in range(torch.accelerator.device_count()):
             state[f"{accelerator.type}:{index}"] = module.get_rng_state(index)
     return state
 
 
-def load_random_state(state: dict[str, Any]) -> None:
-    """Put every generator back where `random_state` found it."""
+def load_random_state(state: dict[str, Any], device: torch.device | None = None) -> None:
+    """Put every generator back where `random_state`, asked for the same, found it. A device of another kind than that
+    of the state keeps its own."""
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
     torch.set_rng_state(state["torch"])
@@ -81,8 +85,10 @@ def load_random_state(state: dict[str, Any]) -> None:
         numpy.random.set_state((name, numpy.array(keys, dtype="uint32"), position, has_gauss, cached))
     for name, value in state.items():
         kind, colon, index = name.partition(":")
-        if colon:
+        if colon and index != "own":
             torch.get_device_module(kind).set_rng_state(value, int(index))
+        elif colon and device is not None and device.type == kind:
+            torch.get_device_module(kind).set_rng_state(value, device)
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from typing import Any
 
 
 class Memory:
-    """Newest metrics ("validation/loss"), the best main value and its step, windows that are left out from now on and for
-    what, and why a policy ended the run.
+    """Newest metrics ("validation/loss"), the best main value and its step, windows that are left out from now on and
+    for what, and why a policy ended the run.
 
     main: the metric that "best" is judged by, and "min" or "max".
     """

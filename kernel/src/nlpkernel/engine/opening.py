@@ -123,7 +123,8 @@ def open_session(
     length = train.steps or data.steps(epochs=train.epochs, tokens=train.tokens)
     has_schedule = hasattr(composition.slot("optimizer").component, "create_schedule")
     schedule = ask("optimizer", "create_schedule", updates=length) if has_schedule else Constant()
-    latch = not precision.scaled and train.on_nan != "skip"
+    # A stream cannot go back to a window that is found out later.
+    latch = not precision.scaled and train.on_nan != "skip" and not data.state()
     work = Work(
         data=data,
         task=data.task,

@@ -1,4 +1,4 @@
-"""Whether the state of each component comes back, asked before the first version relies on it."""
+"""Whether the state of each component comes back, asked before a version relies on it."""
 
 from __future__ import annotations
 
@@ -16,29 +16,26 @@ class RoundTrip:
 
     def __init__(self, parts: Mapping[str, Stateful]) -> None:
         self._parts = parts
-        self._origin: dict[str, Any] | None = {
-            name: copy.deepcopy(dict(part.state())) for name, part in parts.items()
-        }
+        self._origin = {name: copy.deepcopy(dict(part.state())) for name, part in parts.items()}
 
     def check(self) -> None:
-        """Raise CheckpointError (NK507) naming every part whose state does not come back. Only the first call asks."""
-        if self._origin is None:
-            return
-        problems = [
-            Problem(code="NK507", message=f"the state of {name} does not come back: {what}")
-            for name, part in self._parts.items()
-            if (what := _lost(part, self._origin[name]))
-        ]
+        """Raise CheckpointError (NK507) naming every part whose state does not come back. Each is asked once: when it
+        has moved, for a state that has not says nothing of `load_state`, and cannot be resumed wrongly either."""
+        problems = []
+        for name, origin in list(self._origin.items()):
+            part = self._parts[name]
+            now = copy.deepcopy(dict(part.state()))
+            if states_differ(origin, now) is None:
+                continue
+            del self._origin[name]
+            if what := _lost(part, origin, now):
+                message = f"the state of {name} does not come back: {what}"
+                problems.append(Problem(code="NK507", message=message))
         if problems:
             raise CheckpointError(problems)
-        self._origin = None
 
 
-def _lost(part: Stateful, origin: Mapping[str, Any]) -> str | None:
-    """A state that has not moved says nothing of `load_state`, and cannot be resumed wrongly either."""
-    now = copy.deepcopy(dict(part.state()))
-    if states_differ(origin, now) is None:
-        return None
+def _lost(part: Stateful, origin: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     for saved in (origin, now):
         try:
             part.load_state(copy.deepcopy(saved))

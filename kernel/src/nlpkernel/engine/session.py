@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nlpkernel.engine.capture import plain_groups
 from nlpkernel.engine.environment import memory_in_use
@@ -72,6 +72,9 @@ class Session:
         self._wants_steps = self.bus.wants(StepCompleted)
         self._observed = bool(hooks.bound("update_applied"))
         self._pulse = run.pulse
+        # What a stream was before the window at hand: one that spoils the weights has not been trained on.
+        self._streams = bool(data.state())
+        self._data_before: Mapping[str, Any] = {}
 
     # -- a step -------------------------------------------------------------------------------------------------
 
@@ -81,6 +84,8 @@ class Session:
         step = before.step
         self._pulse.step = step + 1
         self._pulse.moves += 1
+        if self._streams:
+            self._data_before = data.state()
         window = data.window(step)
         totals = group.total([each.weights for each in window])
         sums: Mapping[str, Tensor] = {}
@@ -101,6 +106,8 @@ class Session:
             if update is not None and reason == "non-finite" and self.run.train.on_nan != "skip":
                 # No weight was changed, and what happens now is for the policies to say.
                 self.work.bad = None
+                if self._streams:
+                    data.load_state(self._data_before)
                 self.decide({"non-finite": float(step)})
                 return
         self._count(before, window, reason is None)
@@ -314,7 +321,7 @@ class Session:
         avoid = dict.fromkeys(windows, why) | self.memory.avoid
         problem = ""
         self.versions.settle(wait=True)
-        if self.versions.newest is None:
+        if self.versions.current is None:
             problem = "there is no version to roll back to"
         elif self.memory.avoid.keys() >= set(windows):
             problem = f"the window of step {windows[0] + 1} is left out already, so the same would come again"
@@ -322,6 +329,6 @@ class Session:
             message = f"{self._reason(decision, metrics)}; {problem}"
             raise fail(TrainingError, "NK405", message, owner=owner, hint="let [checkpoint] save earlier")
         times = self.run.counts["engine", "roll-backs"] + 1
-        self.load()
+        self.load(self.versions.current)
         self.memory.avoid = avoid
         self.run.counts["engine", "roll-backs"] = times

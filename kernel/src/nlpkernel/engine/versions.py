@@ -28,6 +28,8 @@ class Versions:
         self._session, self._store = session, store
         self._round_trip = RoundTrip(parts_of(session))
         self._saved_at: int | None = None
+        #: The version that this process last made or took up.
+        self.current: str | None = None
         # Saves of which nobody knows yet what became of them, by step.
         self.pending: dict[int, Progress] = {}
 
@@ -37,10 +39,9 @@ class Versions:
         return self._store is not None and self._saved_at != self._session.progress.step
 
     @property
-    def newest(self) -> str | None:
-        """Name of the newest complete version."""
-        versions = self._store.list() if self._store is not None else ()
-        return versions[-1].name if versions else None
+    def empty(self) -> bool:
+        """Whether there is no complete version to take up."""
+        return self._store is None or not self._store.list()
 
     def save(self) -> None:
         """Put the state into a version."""
@@ -48,7 +49,7 @@ class Versions:
         assert self._store is not None, "nobody asks where nothing is due"
         with session.run.pulse.during("save"):
             self._round_trip.check()
-        self._store.save(capture(session))
+            self._store.save(capture(session))
         self._saved_at = session.progress.step
         self.pending[session.progress.step] = session.progress
         self.settle()
@@ -66,9 +67,12 @@ class Versions:
         for saved in settled:
             progress, now = self.pending.pop(saved.step), time.time()
             if saved.version is None:
+                if self._saved_at == saved.step:
+                    self._saved_at = None  # What is still to be saved at this step is tried again.
                 run.count("engine", "versions not written")
                 run.bus.publish(VersionFailed(time=now, progress=progress, error=saved.error))
                 continue
+            self.current = saved.version.name
             run.bus.publish(
                 VersionSaved(
                     time=now,
@@ -84,11 +88,13 @@ class Versions:
         was then; None where this process made the version itself."""
         assert self._store is not None, "a run without a store has nothing to load"
         self.settle(wait=True)
-        snapshot = self._store.load(reference)
-        if allow is not None:
-            self._compare(snapshot, allow)
-        restore(self._session, snapshot, allow or ())
+        with self._session.run.pulse.during("load"):
+            snapshot = self._store.load(reference)
+            if allow is not None:
+                self._compare(snapshot, allow)
+            restore(self._session, snapshot, allow or ())
         self._saved_at = self._session.progress.step
+        self.current = snapshot.name
         return snapshot
 
     def _compare(self, snapshot: Snapshot, allow: Sequence[str]) -> None:

@@ -25,7 +25,8 @@ class Store(Protocol):
         CheckpointError where one failed and the store is to end the run for it."""
 
     def load(self, reference: str | None = None) -> Snapshot:
-        """The version named `reference`, or the newest. Raise CheckpointError where it is damaged or missing."""
+        """The version named `reference`, or the newest, with its name. Raise CheckpointError where it is damaged or
+        missing."""
 
     def list(self) -> Sequence[VersionInfo]:
         """Complete versions, oldest first."""

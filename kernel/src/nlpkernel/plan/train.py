@@ -8,7 +8,7 @@ from typing import Any, Literal
 from nlpkernel.components import extension, setting, settings
 
 #: Settings of [train] that change no number of a step, so that a resumed run may have others.
-FREE = ("steps", "epochs", "tokens", "log", "on_nan", "policy", "strict", "stall")
+FREE = ("steps", "epochs", "tokens", "log", "on_nan", "strict", "stall")
 
 
 @settings

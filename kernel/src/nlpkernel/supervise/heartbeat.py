@@ -25,8 +25,8 @@ _AWAY = 1.0
 class Pulse:
     """Where the loop is. The engine writes it with plain assignments; the thread that beats reads it.
 
-    phase: "opening", "step", "evaluate", "save", "waiting" or "closing". step: the step that is run, or was last.
-    moves: grows with everything that gets on.
+    phase: "opening", "step", "evaluate", "save", "load", "waiting" or "closing". step: the step that is run, or was
+    last. moves: grows with everything that gets on.
     """
 
     __slots__ = ("moves", "phase", "step")
@@ -167,6 +167,7 @@ class Watch:
             "step": f"in step {step}",
             "evaluate": f"in an evaluation after step {step}",
             "save": f"in a save after step {step}",
+            "load": f"while taking up a version after step {step}",
             "waiting": f"waiting for the others after step {step}",
             "closing": f"while closing the run after step {step}",
         }.get(self.phase, f"in {self.phase} after step {step}")

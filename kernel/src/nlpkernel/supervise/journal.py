@@ -27,12 +27,20 @@ class Journal:
     """Appends lines to a file: time, sender, the sender's own number, text.
 
     Lines of one sender stay in its order, whatever its clock does; lines of several are merged by time, as far as they
-    arrive within `HOLD` of each other.
+    arrive within `HOLD` of each other. A disk that is full ends no run: lines that cannot be written are lost, which
+    `say` tells once, and counted where lines can be written again.
     """
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._file = path.open("a", encoding="utf-8", errors="backslashreplace")
-        self._clock = clock
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], float] = time.monotonic,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        # Without a buffer: what failed once must not come again with the next line.
+        self._file = path.open("ab", buffering=0)
+        self._clock, self._say = clock, say
+        self._lost = 0
         self._waiting: list[_Line] = []
         self._newest: dict[str, float] = {}
         self._count = 0
@@ -53,15 +61,24 @@ class Journal:
     def write(self, *, everything: bool = False) -> None:
         """Write what waited long enough, or everything."""
         due = self._clock() - HOLD
-        written = False
+        lines = []
         while self._waiting and (everything or self._waiting[0].arrived <= due):
             line = heapq.heappop(self._waiting)
             at = datetime.fromtimestamp(line.time, UTC).isoformat(timespec="milliseconds")
             text = line.text.replace("\n", "\n    ")
-            self._file.write(f"{at.replace('+00:00', 'Z')} {line.sender} #{line.number} {text}\n")
-            written = True
-        if written:
-            self._file.flush()
+            lines.append(f"{at.replace('+00:00', 'Z')} {line.sender} #{line.number} {text}\n")
+        if not lines:
+            return
+        if self._lost:
+            lines.insert(0, f"    {self._lost} lines are missing here: the log could not be written\n")
+        try:
+            self._file.write("".join(lines).encode("utf-8", errors="backslashreplace"))
+        except OSError as error:
+            if not self._lost:
+                self._say(f"the log {self._file.name} cannot be written: {error.strerror}; the run goes on")
+            self._lost += len(lines)
+        else:
+            self._lost = 0
 
     def close(self) -> None:
         """Write all and close the file."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -66,26 +65,26 @@ def supervise(
     if new:
         runs.create(folder, overwrite=overwrite)
         runs.write(folder / runs.PLAN, plan.text())
-    else:
-        with runs.claim(folder):
-            pass  # It is the worker that claims the run; but a log that is written is not to be written into.
-    stall = plan.train.stall
-    supervisor = Supervisor(
-        specs or (ProcessSpec(name="worker-0", rank=0),),
-        commands(folder, words, flags, new=new),
-        log=folder / runs.LOGS / LOG,
-        restarts=Restarts(restarts),
-        limits=Limits.of(None if stall == "never" else stall),
-        say=say,
-    )
-    try:
-        return supervisor.run()
-    finally:
-        last = supervisor.last
-        told = last is not None and (last.kind in ("refused", "interrupted") or last.own)
-        if new and told and not supervisor.opened:
-            # As without a supervisor: what could not be opened does not stand in the way of the next try.
-            shutil.rmtree(folder, ignore_errors=True)
+    # The workers claim the run as well; this claim holds while there is none, too.
+    with runs.watch(folder):
+        stall = plan.train.stall
+        supervisor = Supervisor(
+            specs or (ProcessSpec(name="worker-0", rank=0),),
+            commands(folder, words, flags, new=new),
+            log=folder / runs.LOGS / LOG,
+            restarts=Restarts(restarts),
+            limits=Limits.of(None if stall == "never" else stall),
+            say=say,
+        )
+        try:
+            return supervisor.run()
+        finally:
+            last = supervisor.last
+            told = last is not None and (last.kind in ("refused", "interrupted") or last.own)
+            if new and told and not supervisor.opened:
+                # As without a supervisor: what could not be opened does not stand in the way of the next try.
+                runs.remove(folder)
+                runs.put_back(folder)
 
 
 def commands(folder: Path, words: Sequence[str], flags: Sequence[str], *, new: bool) -> CommandOf:

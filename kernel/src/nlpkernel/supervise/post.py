@@ -108,8 +108,10 @@ class SupervisedPost(Post):
                 self._sender.close()
                 if stacks.ASK is not None:
                     faulthandler.unregister(stacks.ASK)
-                if not path.stat().st_size:
-                    path.unlink()
+                # An empty one says nothing; one that somebody removed hides nothing of how the run ended.
+                with contextlib.suppress(OSError):
+                    if not path.stat().st_size:
+                        path.unlink()
 
     def hears(self, event: Event) -> None:
         """Send it."""

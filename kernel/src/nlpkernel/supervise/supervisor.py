@@ -68,7 +68,7 @@ class Supervisor:
     ) -> None:
         self._specs, self._command, self._restarts, self._limits = specs, command, restarts, limits
         self._say = say
-        self._journal = Journal(log)
+        self._journal = Journal(log, say=say)
         self._inbox = Inbox()
         self._members: dict[str, Member] = {}
         self._selector = selectors.DefaultSelector()

@@ -130,6 +130,11 @@ class WorkersData(RegressionData):
         self.expected = self.ahead.after(step, index)
         return next(self.coming)
 
+    def close(self) -> None:
+        # Workers that are kept end with the loader's iterator.
+        self.coming = iter(())
+        self.loader._iterator = None
+
 
 class Ahead(Sampler[tuple[int, int]]):
     """(step, index) from `start` on, without an end."""

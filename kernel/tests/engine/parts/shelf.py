@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import msgpack
 import safetensors.torch
 import torch
@@ -58,9 +59,8 @@ class ShelfStore:
         return saved
 
     def load(self, reference: str | None = None) -> Snapshot:
-        return _unpack(
-            (self.folder / reference if reference else max(self.folder.glob("step-*"))).read_bytes()
-        )
+        path = self.folder / reference if reference else max(self.folder.glob("step-*"))
+        return attrs.evolve(_unpack(path.read_bytes()), name=path.name)
 
     def list(self) -> Sequence[VersionInfo]:
         return [self._info(path) for path in sorted(self.folder.glob("step-*"))]
