@@ -6,8 +6,10 @@ DISTRIBUTIONS := kernel sdk $(wildcard plugins/*) .
 EDITABLE := $(foreach each,$(DISTRIBUTIONS),-e ./$(each))
 STAMP := $(VENV)/.installed
 JOBS ?= 2
+KILLS ?= 200
+SEED ?= 1
 
-.PHONY: run test check format benchmarks docs clean
+.PHONY: run test faults check format benchmarks docs clean
 
 run: $(STAMP)
 	$(BIN)/nlpkernel run examples/first.toml --overwrite
@@ -15,6 +17,9 @@ run: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+faults: $(STAMP)
+	FAULTS_KILLS=$(KILLS) FAULTS_SEED=$(SEED) $(BIN)/python -m pytest -n $(JOBS) tests/faults $(ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -8,6 +8,8 @@ from nlpkernel.plan.train import Train
 from nlpkernel.state import Leaf, PerWorker, Sharded, Snapshot
 from nlpkernel_store.component import Store
 
+from .children import Children
+
 torch.set_num_threads(1)
 
 
@@ -16,6 +18,14 @@ def run(tmp_path):
     made = Run(name="first", folder=tmp_path / "run", cache=tmp_path / "cache", train=Train())
     made.folder.mkdir()
     return made
+
+
+@pytest.fixture(scope="session")
+def children(tmp_path_factory):
+    """Run scripts in processes of their own."""
+    made = Children(tmp_path_factory.mktemp("children"))
+    yield made
+    made.close()
 
 
 @pytest.fixture

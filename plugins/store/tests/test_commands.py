@@ -336,3 +336,19 @@ def test_a_damaged_head_is_told_after_the_list_and_a_roll_back_mends_it(command,
     assert "STO003 its digest is not the recorded one" in err
     assert command("rollback", f"8-{name}")[0] == 0
     assert [row["head"] for row in listed()] == [False, True, False]
+
+
+@pytest.mark.parametrize("words", [(), ("--damaged",), ("--last", "1"), ("--damaged", "--dry-run")])
+def test_prune_removes_nothing_where_the_version_to_go_on_from_cannot_be_read(command, listed, folder, words):
+    (manifest,) = (folder / "versions/manifests").glob("000003-*")
+    manifest.write_bytes(b"?")
+    before = sorted((folder / "versions").rglob("*.*"))
+    code, _, err = command("prune", *words)
+    assert code == 1
+    assert "STO003" in err
+    assert re.search(r"training goes on from 12-\w+, and the manifest has SHA-256", err)
+    assert re.search(r"`nlpkernel rollback RUN 8-\w+` goes on from the newest sound version", err)
+    assert sorted((folder / "versions").rglob("*.*")) == before
+    assert command("rollback", "8-" + re.search(r"RUN 8-(\w+)", err)[1])[0] == 0
+    assert command("prune", "--damaged")[0] == 0
+    assert [row["step"] for row in listed()] == [4, 8]

@@ -6,10 +6,12 @@ import sys
 import pytest
 
 from nlpkernel.components import fields_of, is_component
+from nlpkernel.errors import PlanError
 from nlpkernel.hookspecs.everywhere import Action, Facts
 from nlpkernel.progress import Progress
+from nlpkernel_sdk.plans import tiny_plan
 from nlpkernel_store.codes import CODES
-from nlpkernel_store.component import Keep, Store
+from nlpkernel_store.component import Cold, Keep, Store
 
 
 def test_a_save_is_due_every_so_many_steps():
@@ -61,3 +63,36 @@ def test_codes_have_a_title_and_an_explanation(code):
     assert code.startswith("STO")
     assert title
     assert 1 <= text.count("\n") + 1 <= 5
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("ftp://bob:hunter2@host/runs", "a user"),
+        ("https://hunter2@host", "a user"),
+        ("s3://bob:hun/ter2@bucket/runs", "a user"),
+        ("simplecache::ftp://bob:hunter2@host/runs", "a user"),
+        ("https://host/runs?token=hunter2", "a query"),
+    ],
+)
+def test_a_url_with_what_may_be_secret_is_refused_without_being_repeated(url, what):
+    for settings, at in (({"url": url}, "url"), ({"cold": {"url": url}}, "cold.url")):
+        with pytest.raises(PlanError, match=rf"{at!r} holds {what}, and a URL is written down") as caught:
+            tiny_plan(checkpoint={"use": "store", **settings})
+        assert "`secrets`" in str(caught.value)
+        assert "ter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://bucket/a@b/c",
+        "http://host:9000/x",
+        "http://[::1]:9000/x",
+        "file:///mnt/what?/runs",
+        "file://C:/runs",
+        "memory://x",
+    ],
+)
+def test_a_url_without_anything_secret_is_taken(url):
+    assert list(Store(url=url, cold=Cold(url=url)).check_settings()) == []

@@ -12,6 +12,7 @@ import xxhash
 from nlpkernel.errors import CheckpointError
 from nlpkernel.state import Leaf
 from nlpkernel_store import manifest as manifests
+from nlpkernel_store.component import Keep
 from nlpkernel_store.plain import decode, encode
 
 
@@ -206,3 +207,49 @@ def test_a_head_that_names_nothing_is_an_error_not_another_version(two, open_sto
     ) as caught:
         open_store().load()
     assert "rollback" in str(caught.value)
+
+
+def test_case_k1_versions_none_of_which_can_be_read_are_not_told_as_none(open_store, snapshot, put, run):
+    put(open_store(), snapshot(step=1), snapshot(step=2, seed=2))
+    first, second = sorted((run.folder / "versions/manifests").iterdir())
+    whole = first.read_bytes()
+    for path in (first, second):
+        data = bytearray(path.read_bytes())
+        data[50] ^= 1
+        path.write_bytes(data)
+    with pytest.raises(
+        CheckpointError, match=r"STO003 2-\w+ is damaged: the manifest has SHA-256 (\w+), and"
+    ) as caught:
+        open_store(write=False).list()
+    (problem,) = caught.value.problems
+    assert problem.place.file == str(second)
+    assert second.stem.rpartition("-")[2] in problem.message
+    assert problem.hint == "no other version is sound"
+    first.write_bytes(whole)
+    assert [info.step for info in open_store(write=False).list()] == [1]
+
+
+def test_versions_that_were_all_rotated_while_they_were_listed_are_no_damage(open_store, snapshot, put):
+    store = open_store(keep=Keep(last=1))
+    put(store, snapshot(step=1))
+    reader = open_store(write=False)
+    read = reader.catalog.files.read
+
+    def rotated_first(name):
+        if store.catalog.entries()[-1].step == 1:
+            put(store, snapshot(step=2, seed=2))
+        return read(name)
+
+    reader.catalog.files.read = rotated_first
+    assert [info.step for info in reader.list()] == [2]
+
+
+def test_versions_of_a_newer_format_alone_are_not_told_as_none(two, open_store, run):
+    _, _, path = two
+    data = encode(decode(path.read_bytes()) | {"format": 2}, "x")
+    for each in path.parent.iterdir():
+        each.unlink()
+    entry = manifests.Entry(2, 2, manifests.hashlib.sha256(data).hexdigest())
+    (path.parent.parent / entry.file).write_bytes(data)
+    with pytest.raises(CheckpointError, match="STO005"):
+        open_store(write=False).list()

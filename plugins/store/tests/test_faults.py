@@ -1,14 +1,14 @@
 """Cases K1 and K2: a writer that is killed, and a disk that is full. K3: several workers that save at once.
 
-Each test runs one child that imports torch once and forks for every fault.
+Each test runs one child that forks for every fault.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import textwrap
+
+import pytest
 
 COMMON = """
 import builtins, io, json, os, random, resource, signal, sys, time
@@ -19,6 +19,7 @@ from nlpkernel.errors import CheckpointError
 from nlpkernel.plan.train import Train
 from nlpkernel.state import Leaf, PerWorker, Sharded, Snapshot
 from nlpkernel_store.component import Keep, Store
+from nlpkernel_store.places.local import LOCK
 
 torch.set_num_threads(1)
 root = Path(sys.argv[1])
@@ -69,9 +70,9 @@ def steps(store):
 
 
 def strays(name):
-    "Files that no version needs, once the store was opened."
+    "Files that no version needs, once the store was opened; the one that is locked stays."
     store = open_store(name)
-    needed = set()
+    needed = {LOCK}
     for entry, manifest in store.catalog.readable().items():
         needed |= {entry.file, *manifest.packs}
     folder = root / name / "versions"
@@ -83,18 +84,14 @@ def die():
 """
 
 
-def child(tmp_path, script, size):
-    code = COMMON + textwrap.dedent(script)
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path), str(size)], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+@pytest.fixture
+def child(children, tmp_path):
+    """Run a script of this module, and return what it has printed."""
+    return lambda script, size: json.loads(children(COMMON + textwrap.dedent(script), tmp_path, size)[0])
 
 
-def test_case_k1_killed_before_every_change_of_the_disk_one_whole_version_loads(tmp_path):
+def test_case_k1_killed_before_every_change_of_the_disk_one_whole_version_loads(child):
     results = child(
-        tmp_path,
         """
         def killed_at(store, number):
             left = [number]
@@ -148,9 +145,8 @@ def test_case_k1_killed_before_every_change_of_the_disk_one_whole_version_loads(
         assert left == []
 
 
-def test_case_k1_killed_at_seeded_bytes_and_moments_of_a_save_one_whole_version_loads(tmp_path):
+def test_case_k1_killed_at_seeded_bytes_and_moments_of_a_save_one_whole_version_loads(child):
     results = child(
-        tmp_path,
         """
         from nlpkernel_store.places import local
 
@@ -211,9 +207,8 @@ def test_case_k1_killed_at_seeded_bytes_and_moments_of_a_save_one_whole_version_
         assert left == []
 
 
-def test_case_k2_a_full_disk_leaves_older_versions_and_nothing_else(tmp_path):
+def test_case_k2_a_full_disk_leaves_older_versions_and_nothing_else(child):
     results = child(
-        tmp_path,
         """
         stores = {
             policy: open_store("run", on_failure=policy, retries=1, retry_after=0.001)
@@ -239,7 +234,7 @@ def test_case_k2_a_full_disk_leaves_older_versions_and_nothing_else(tmp_path):
             told = json.loads(os.read(read, 1 << 16))
             os.close(read)
             folder = root / "run/versions"
-            left = sorted(path.name for path in folder.rglob("*") if path.is_file())
+            left = [path for path in folder.rglob("*") if path.is_file() and path != folder / LOCK]
             reader = open_store("run", write=False)
             results.append([policy, *told, len(left), steps(reader), seed_of(reader.load())])
         save(store, 2, 2)
@@ -305,9 +300,8 @@ def took(store):
 """
 
 
-def test_case_k3_three_workers_save_a_hundred_times_with_random_delays(tmp_path):
+def test_case_k3_three_workers_save_a_hundred_times_with_random_delays(child):
     told, listed, kept, left = child(
-        tmp_path,
         RANKS
         + textwrap.dedent("""
         def work(rank):
@@ -339,9 +333,8 @@ def test_case_k3_three_workers_save_a_hundred_times_with_random_delays(tmp_path)
     assert left == [[], [], []]
 
 
-def test_a_worker_that_is_missing_or_fails_is_named_by_all_and_the_next_save_is_well(tmp_path):
+def test_a_worker_that_is_missing_or_fails_is_named_by_all_and_the_next_save_is_well(child):
     told, listed, left = child(
-        tmp_path,
         RANKS
         + textwrap.dedent("""
         def work(rank):
@@ -381,3 +374,54 @@ def test_a_worker_that_is_missing_or_fails_is_named_by_all_and_the_next_save_is_
     assert "No space left on device" in third[1][2]
     assert listed == [4]
     assert left == []
+
+
+def test_what_a_writer_left_goes_though_nobody_asked_for_its_exit_code(child):
+    """In a container the process with number 1 often asks for none, and a process that has ended keeps its number."""
+    left, alive = child(
+        """
+        import subprocess
+        from nlpkernel_store.places.local import _HOST
+
+        def names():
+            return sorted(path.name for path in aside.iterdir())
+
+        aside = root / "run/versions/.aside"
+        aside.mkdir(parents=True)
+        ended = fork(lambda: None)
+        while os.waitid(os.P_PID, ended, os.WEXITED | os.WNOWAIT) is None:
+            pass
+        lives = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+        for pid in (ended, lives.pid):
+            (aside / f"{pid}-{_HOST}-00000000").touch()
+        open_store("run")
+        alive = f"{lives.pid}-{_HOST}-00000000"
+        left = names()
+        lives.communicate()
+        os.waitpid(ended, 0)
+        print(json.dumps([left, [alive]]))
+        """,
+        size=1,
+    )
+    assert left == alive
+
+
+def test_what_a_worker_wrote_before_the_first_one_had_opened_its_versions_stays(child):
+    listed, damage, left = child(
+        RANKS
+        + textwrap.dedent("""
+        second = open_store("run", rank=1, world=2, launch="abc")
+        second.save(Snapshot(step=1, tree=tree(1, 1), artifacts={}, facts={}))
+        parts = root / "run/versions/parts"
+        while not list(parts.glob("*/1.msgpack")):
+            time.sleep(0.005)
+        first = open_store("run", rank=0, world=2, launch="abc")
+        first.save(Snapshot(step=1, tree=tree(0, 1), artifacts={}, facts={}))
+        for store in (first, second):
+            store.settle(wait=True)
+        reader = open_store("run", write=False)
+        print(json.dumps([steps(reader), [reader.verify("1")], strays("run")]))
+        """),
+        size=1,
+    )
+    assert (listed, damage, left) == ([1], [[]], [])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import textwrap
+
+import pytest
 
 SIZE = 60_000_000
 
@@ -30,18 +30,14 @@ def peak():
 """
 
 
-def child(tmp_path, script):
-    code = COMMON + textwrap.dedent(script)
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path), str(SIZE)], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+@pytest.fixture
+def child(children, tmp_path):
+    """Run a script, and return what it has printed. A process that was forked begins with a peak of its own."""
+    return lambda script: json.loads(children(COMMON + textwrap.dedent(script), tmp_path, SIZE)[0])
 
 
-def test_saves_take_one_copy_of_the_state_and_a_load_none(tmp_path):
+def test_saves_take_one_copy_of_the_state_and_a_load_none(child):
     before, saved = child(
-        tmp_path,
         """
         state = {f"w{n}": Leaf(torch.full((size // 40,), float(n))) for n in range(10)}
         before = peak()
@@ -56,7 +52,6 @@ def test_saves_take_one_copy_of_the_state_and_a_load_none(tmp_path):
     assert before[0] > SIZE
     assert 0.9 * SIZE < saved[0] - before[0] < 1.2 * SIZE
     before, mapped, verified = child(
-        tmp_path,
         """
         before = peak()
         tree = store.load().tree

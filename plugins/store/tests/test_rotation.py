@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import secrets
+import threading
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from nlpkernel.errors import CheckpointError
 from nlpkernel.events import Notice
 from nlpkernel.state import Leaf
+from nlpkernel_store.catalog import Catalog
 from nlpkernel_store.component import Keep
 from nlpkernel_store.rotation import Candidate, Rule, kept
 
@@ -98,12 +101,14 @@ def test_packs_stay_while_a_manifest_cannot_be_read(open_store, snapshot, put, r
     (manifest,) = (run.folder / "versions/manifests").iterdir()
     whole = manifest.read_bytes()
     manifest.write_bytes(b"?" + whole[1:])
+    run.launch = "second"
     store = open_store(keep=Keep(last=1))
     put(store, snapshot(step=2, seed=2), snapshot(step=3, seed=3))
     assert len(files("packs/")) == 3
     assert len(heard) == 2
     assert "is damaged: the manifest has SHA-256" in heard[0].message
     manifest.write_bytes(whole)
+    run.launch = "third"
     open_store()
     assert len(files("packs/")) == 2
     reader = open_store(write=False)
@@ -125,6 +130,106 @@ def test_a_version_that_cannot_be_removed_does_no_harm_to_the_new_one(
     assert [info.step for info in put(store, snapshot(step=2, seed=1))] == [2]
     assert steps(store) == [1, 2]
     assert "older versions stay: [Errno 13] Permission denied" in heard[0].message
+
+
+@pytest.fixture
+def far(tmp_path):
+    """Settings of a place without locks."""
+    return {"url": f"memory://{tmp_path.name}-{secrets.token_hex(4)}"}
+
+
+def test_a_tag_that_comes_while_a_version_is_rotated_is_refused_where_there_are_locks(
+    open_store, snapshot, put, monkeypatch
+):
+    store = open_store(keep=Keep(last=1))
+    put(store, snapshot(step=1))
+    (first,) = store.catalog.entries()
+    store.catalog.set_tag("kept", first)
+    put(store, snapshot(step=2, seed=2))
+    second = store.catalog.entries()[-1]
+    store.catalog.set_tag("good", first)
+    told = []
+
+    def tag():
+        try:
+            Catalog(store.catalog.files).set_tag("good", second)
+        except CheckpointError as error:
+            told.append(str(error))
+
+    tagger = threading.Thread(target=tag)
+
+    def read_then_tagged(*arguments):
+        stay = kept(*arguments)
+        tagger.start()
+        # Nothing is to happen until the rotation is through.
+        tagger.join(0.2)
+        return stay
+
+    monkeypatch.setattr("nlpkernel_store.commit.kept", read_then_tagged)
+    put(store, snapshot(step=3, seed=3))
+    tagger.join()
+    assert steps(store) == [1, 3]
+    assert ["STO004" in each and "was removed just now" in each for each in told] == [True]
+    # The name is where it was.
+    assert store.catalog.tags() == {"kept": first.id, "good": first.id}
+
+
+@pytest.mark.parametrize("moment", ["names", "read", "remove"])
+def test_a_tag_that_comes_while_a_version_is_rotated_holds_where_there_are_no_locks(
+    open_store, snapshot, put, monkeypatch, far, moment, equal
+):
+    store = open_store(keep=Keep(last=1), **far)
+    put(store, snapshot(step=1))
+    (first,) = store.catalog.entries()
+    tagging = Catalog(open_store(write=False, **far).catalog.files)
+    real, rotating = getattr(store.catalog.files, moment), []
+
+    def tagged_first(name="", **rest):
+        wanted = {"names": "tags/", "read": first.file, "remove": first.file}[moment]
+        if name == wanted and (moment != "read" or rotating) and not tagging.tags():
+            # After the rotation has read the tags, and right before this call.
+            if moment != "names":
+                tagging.set_tag("good", first)
+            found = real(name, **rest)
+            if moment == "names":
+                tagging.set_tag("good", first)
+            return found
+        return real(name, **rest)
+
+    def noted(*arguments):
+        rotating.append(True)
+        return kept(*arguments)
+
+    monkeypatch.setattr("nlpkernel_store.commit.kept", noted)
+    monkeypatch.setattr(store.catalog.files, moment, tagged_first)
+    put(store, snapshot(step=2, seed=2))
+    assert tagging.tags() == {"good": first.id}
+    reader = open_store(write=False, **far)
+    assert reader.verify("good") == []
+    assert equal(reader.load("good"), snapshot(step=1))
+    assert steps(store) == [1, 2]
+
+
+@pytest.mark.parametrize("place", ["here", "far"])
+@pytest.mark.parametrize("before", [False, True], ids=["new", "moved"])
+def test_a_tag_whose_version_is_gone_by_the_time_it_is_set_is_taken_back(
+    open_store, snapshot, put, monkeypatch, far, place, before
+):
+    store = open_store(**(far if place == "far" else {}))
+    put(store, snapshot(step=1), snapshot(step=2, seed=2))
+    first, second = store.catalog.entries()
+    if before:
+        store.catalog.set_tag("good", second)
+    replace = store.catalog.files.replace
+
+    def removed_then_set(name, data):
+        store.catalog.files.remove(first.file)
+        replace(name, data)
+
+    monkeypatch.setattr(store.catalog.files, "replace", removed_then_set)
+    with pytest.raises(CheckpointError, match=rf"STO004 {first.name} was removed just now"):
+        store.catalog.set_tag("good", first)
+    assert store.catalog.tags() == ({"good": second.id} if before else {})
 
 
 values = st.none() | st.floats() | st.sampled_from([0.0, 1.0, -1.0, NAN, INF])

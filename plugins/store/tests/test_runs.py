@@ -118,3 +118,19 @@ def test_a_component_whose_state_cannot_be_stored_is_named_with_its_leaf(tmp_pat
     problem = caught.value.problems[0]
     assert problem.message == "component/monitor[0]/seen cannot be stored: it is of type builtins.set"
     assert "odd.py" in problem.owner
+
+
+def test_a_resume_from_the_only_version_names_its_damage_and_not_its_absence(tmp_path):
+    plan = tiny_plan(checkpoint={"use": "store", "fsync": False})
+    nlpkernel.run(plan, runs_folder=tmp_path)
+    (path,) = (tmp_path / "tiny/versions/manifests").iterdir()
+    data = bytearray(path.read_bytes())
+    data[50] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(
+        CheckpointError, match=r"STO003 \d+-\w+ is damaged: the manifest has SHA-256"
+    ) as caught:
+        nlpkernel.run(plan, runs_folder=tmp_path, resume="newest")
+    assert caught.value.problems[0].place.file.endswith(path.name)
+    with pytest.raises(CheckpointError, match="STO003"):
+        nlpkernel.open_model(tmp_path / "tiny")

@@ -245,6 +245,56 @@ def test_what_arrives_damaged_in_the_cold_place_is_not_taken_for_moved(
     assert whole(store)
 
 
+@pytest.mark.parametrize("prefix", ["packs/", "manifests/"])
+def test_what_a_move_that_was_cut_off_left_with_the_right_size_is_compared_before_it_counts(
+    open_store, snapshot, put, grown, cold, prefix, equal
+):
+    settings = cold(after=1)
+    store = open_store(cold=settings)
+    tiers = store.catalog.files
+    put(store, grown(snapshot, 1))
+    left = [(name, size) for name, size in tiers.hot.names(prefix).items()]
+    for name, size in left:
+        tiers.cold.create(name, [bytes(size)])
+    again = open_store(cold=settings)
+    again.load()
+    put(again, snapshot(step=2, seed=2))
+    assert where(again) == {1: "cold", 2: "hot"}
+    assert whole(again)
+    assert equal(open_store(write=False, cold=settings).load("1"), grown(snapshot, 1))
+
+
+def test_a_pack_that_is_damaged_here_does_not_replace_the_sound_one_far_away(
+    open_store, snapshot, put, grown, cold, run, equal
+):
+    settings = cold(after=1)
+    store = open_store(cold=settings)
+    infos = put(store, grown(snapshot, 1), grown(snapshot, 2))
+    (shared,) = (name for name, size in store.catalog.files.hot.names("packs/").items() if size > 2_000_000)
+    path = run.folder / "versions" / shared
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    again = open_store(cold=settings)
+    put(again, snapshot(step=3, seed=3), snapshot(step=4, seed=4))
+    # The second stays where it was; what it shares with the first is whole far away.
+    assert where(again) == {1: "cold", 2: "hot", 3: "cold", 4: "hot"}
+    path.unlink()
+    for step, info in enumerate(infos, 1):
+        assert equal(open_store(write=False, cold=settings).load(info.name), grown(snapshot, step))
+
+
+def test_a_pack_that_several_versions_share_is_compared_once(open_store, snapshot, put, grown, cold):
+    store = open_store(cold=cold(after=1))
+    put(store, *(grown(snapshot, step) for step in (1, 2)))
+    read = []
+    stream = store.catalog.files.cold.stream
+    store.catalog.files.cold.stream = lambda name: (read.append(name), stream(name))[1]
+    put(store, *(grown(snapshot, step) for step in (3, 4)))
+    assert len(read) == len(set(read)) == 4
+    assert whole(store)
+
+
 def test_a_damaged_version_stays_where_it_is_and_the_others_move(open_store, snapshot, put, grown, cold, run):
     store = open_store(cold=cold(after=1))
     put(store, grown(snapshot, 1))

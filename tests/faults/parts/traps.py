@@ -5,11 +5,12 @@ and at which `turn`, the how-manieth time from then on that the thing in questio
 
     call    a function of Python is called or returns (`event`), in any thread; `then` says what follows: "kill"
             (SIGKILL), or "hold", which waits there until `file` exists
-    disk    a change of the disk is about to be made below the working folder: a file opened for writing, synced, given a
-            name, removed; a folder made or removed. SIGKILL
-    torn    a file is opened for writing: from then on no file can grow beyond `bytes`, and the process ends with the write
-            that would
+    disk    a change of the disk is about to be made below the working folder: a file opened for writing, synced, given
+            a name, removed; a folder made or removed. SIGKILL
+    torn    a file is opened for writing: from then on no file can grow beyond `bytes`, and the process ends with the
+            write that would
     full    as a full disk: no file can grow beyond `bytes` any more, and writing says so; until step `until`, if given
+    hold    before `step` begins the loop waits until `file` exists
     gate    syncs of files below `versions` wait until `file` exists
     clock   before each step in `jumps` the clock moves by so many seconds
     weak    the rights of root are given up, so that read-only files are read-only
@@ -32,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 #: Modules whose calls are recorded, and classes of torch that do the work of a step.
-RECORDED = ("nlpkernel", "torch._tensor", "torch.optim")
+RECORDED = ("nlpkernel", "torch.autograd", "torch.optim")
 _CHANGES = {"os.rename", "os.link", "os.symlink", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"}
 _WRITES = os.O_WRONLY | os.O_RDWR
 
@@ -127,9 +128,9 @@ def _call(table: dict[str, Any]) -> None:
     then = die if table.get("then", "kill") == "kill" else _until(Path(table["file"]))
 
     def hook(frame: Any, event: str, _: Any) -> None:
-        if event == wanted and frame.f_code.co_qualname == name and frame.f_globals.get("__name__") == module:
-            if turn.comes():
-                then()
+        called = event == wanted and frame.f_code.co_qualname == name
+        if called and frame.f_globals.get("__name__") == module and turn.comes():
+            then()
 
     profile(hook)
 
@@ -161,6 +162,11 @@ def _full(table: dict[str, Any]) -> None:
 def _limit(size: int) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+
+
+def _hold(table: dict[str, Any]) -> None:
+    wait = _until(Path(table["file"]))
+    Steps.watch(lambda step: wait() if step == table["step"] else None)
 
 
 def _gate(table: dict[str, Any]) -> None:
@@ -231,6 +237,7 @@ _KINDS: dict[str, Callable[[dict[str, Any]], None]] = {
     "disk": _disk,
     "torn": _torn,
     "full": _full,
+    "hold": _hold,
     "gate": _gate,
     "clock": _clock,
     "weak": _weak,

@@ -20,22 +20,27 @@ class Witness:
     """Appends to the file that FAULTS_WITNESS names: a JSON list a line, each in one write. Floats are in hexadecimal.
 
     Where FAULTS_TRAPS names a file, its first line is taken away, and what it says befalls this process from now on: so
-    a process that was not forked gets its faults, and one that is started again gets others.
+    a process that was not forked gets its faults, and one that is started again gets others. Each of several workers
+    has files of its own, with its rank at the end of their names.
     """
 
     @hookimpl
     def subscribe(self, run, bus):
-        if file := os.environ.get("FAULTS_TRAPS"):
-            first, _, rest = Path(file).read_text().partition("\n")
-            Path(file).write_text(rest)
-            runpy.run_path(str(Path(__file__).with_name("traps.py")))["install"](json.loads(first or "[]"))
-        path = os.environ["FAULTS_WITNESS"] + (f"-{run.rank}" if run.world > 1 else "")
+        rank = f"-{run.rank}" if run.world > 1 else ""
+        if "FAULTS_TRAPS" in os.environ:
+            self.lay(Path(os.environ["FAULTS_TRAPS"] + rank))
+        path = os.environ["FAULTS_WITNESS"] + rank
         self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         bus.on(RunStarted, lambda event: self.tell("begins", event.start.step))
         bus.on(StepCompleted, self.step)
         bus.on(Evaluated, self.evaluated)
         bus.on(VersionSaved, lambda event: self.tell("saved", event.progress.step, event.version))
         bus.on(VersionFailed, lambda event: self.tell("failed", event.progress.step, event.error))
+
+    def lay(self, file):
+        first, _, rest = file.read_text().partition("\n")
+        file.write_text(rest)
+        runpy.run_path(str(Path(__file__).with_name("traps.py")))["install"](json.loads(first or "[]"))
 
     def step(self, event):
         losses = {name: exact(float(value) / event.totals[name]) for name, value in event.sums.items()}

@@ -30,8 +30,8 @@ class Panel:
         self.standing.start(event)
 
     def text(self, now: float, *, width: int, last: bool) -> Text:
-        """The view at the time `now` (of `time.monotonic`), its lines cut at `width` columns. Below them is an empty line for the cursor;
-        the `last` drawing goes without.
+        """The view at the time `now` (of `time.monotonic`), its lines cut at `width` columns. Below them is an empty
+        line for the cursor; the `last` drawing goes without.
         """
         self._bar = 24 if width >= 110 else 12
         text = Text(no_wrap=True, overflow="ellipsis", end="" if last else "\n")

@@ -178,27 +178,57 @@ class Catalog:
         return int(serial) if sound else None, name
 
     def set_tag(self, tag: str, entry: Entry) -> None:
-        """Give a version a tag; another version may lose it. Raise CheckpointError (STO008) for what can be none."""
+        """Give a version a tag; another version may lose it. Raise CheckpointError: STO008 for what can be none, STO004
+        where the version was removed meanwhile; then the tag is as before.
+        """
         if tag in ("newest", "best") or not _TAG.fullmatch(TAGS + tag):
             raise fail(CheckpointError, "STO008", f"{tag!r} cannot be a tag", owner=OWNER)
-        with self._told("changed"):
+        with self._told("changed"), self.files.lock():
+            before = self.tags().get(tag)
             self.files.replace(TAGS + tag, entry.id.encode())
+            # Looked for after the tag is there: see `remove`.
+            if entry in self.entries():
+                return
+            if before is None:
+                self.files.remove(TAGS + tag)
+            else:
+                self.files.replace(TAGS + tag, before.encode())
+        raise fail(CheckpointError, "STO004", f"{entry.name} was removed just now", owner=OWNER)
 
     def remove_tag(self, tag: str) -> None:
         """Take a tag away."""
         with self._told("changed"):
             self.files.remove(TAGS + tag)
 
-    def remove(self, entry: Entry) -> None:
-        """Let a version not exist any more; `sweep` removes what only it needed. Raise OSError."""
-        self.files.remove(entry.file)
+    def remove(self, entry: Entry, *, locked: bool) -> bool:
+        """Let a version not exist any more; `sweep` removes what only it needed. False where it has a tag by now, and
+        stays. locked: the caller has the lock of the place, and has read the tags since. Raise OSError.
+        """
+        if locked:
+            self.files.remove(entry.file)
+        else:
+            # Who gives a tag sets it, and looks then whether the version is there. So either that look comes after the
+            # removal and finds nothing, or the tag is there before the removal is over, and is seen here.
+            data = self.files.read(entry.file)
+            if self._tagged(entry):
+                return False
+            self.files.remove(entry.file)
+            if self._tagged(entry):
+                self.files.create(entry.file, [data], size=len(data))
+                return False
         self.files.remove(CHECKS + entry.id)
         self._known.pop(entry, None)
+        return True
 
-    def sweep(self, save: str = "", *, without: Collection[Entry] = (), dry: bool = False) -> dict[str, int]:
+    def _tagged(self, entry: Entry) -> bool:
+        return entry.id in self.tags().values()
+
+    def sweep(
+        self, save: str = "", *, without: Collection[Entry] = (), dry: bool = False, launch: str = ""
+    ) -> dict[str, int]:
         """Remove packs that no version needs, or those of one save only, and return them with their sizes. `dry`: only
-        look. `without`: as if these versions were not there. Raise OSError; raise Damaged while a manifest cannot be
-        read, for nobody knows what it needs.
+        look. `without`: as if these versions were not there. `launch`: packs of this start of the run stay. Raise
+        OSError; raise Damaged while a manifest cannot be read, for nobody knows what it needs.
         """
         needed: set[str] = set()
         for entry in self.entries():
@@ -211,7 +241,13 @@ class Catalog:
             except Damaged as error:
                 raise Damaged(f"{entry.name} is damaged: {error}") from error
         found = self.files.names(f"{packs.FOLDER}{save}-" if save else packs.FOLDER)
-        gone = {name: size for name, size in found.items() if _PACK.fullmatch(name) and name not in needed}
+        gone = {
+            name: size
+            for name, size in found.items()
+            if (pack := _PACK.fullmatch(name))
+            and name not in needed
+            and (not launch or pack["save"].rpartition("-")[0] != launch)
+        }
         if not dry:
             for name in gone:
                 self.files.remove(name)

@@ -217,12 +217,13 @@ class Committer:
         """Remove versions that are not kept, and packs that nobody needs. What fails is told of, and does no harm."""
         try:
             if self.options.keep is not None:
-                line = self.catalog.history(newest)
-                protected = {newest.id, *self.catalog.tags().values()}
-                stay = kept(self.catalog.candidates(line), self.options.keep, manifest.main, protected)
-                for entry in line:
-                    if entry.id not in stay:
-                        self.catalog.remove(entry)
+                with self.catalog.files.lock() as locked:
+                    line = self.catalog.history(newest)
+                    protected = {newest.id, *self.catalog.tags().values()}
+                    stay = kept(self.catalog.candidates(line), self.options.keep, manifest.main, protected)
+                    for entry in line:
+                        if entry.id not in stay:
+                            self.catalog.remove(entry, locked=locked)
             self.catalog.sweep()
         except (OSError, NlpkernelError, Damaged, NewerFormat) as error:
             self._tell(f"older versions stay: {error}")

@@ -95,8 +95,18 @@ class Store:
 
     def check_settings(self) -> Iterator[tuple[str, str]]:
         """Secrets belong where they are not written down."""
-        from nlpkernel_store.places.hidden import suspicious
+        from nlpkernel_store.places.hidden import revealing, suspicious
 
+        for setting_, name, url in (
+            ("url", "url", self.url),
+            ("cold", "cold.url", self.cold.url if self.cold else None),
+        ):
+            if url is not None and (what := revealing(url)):
+                yield (
+                    setting_,
+                    f"{name!r} holds {what}, and a URL is written down: give what is secret in `secrets`, from the "
+                    "environment, and the rest in `options`",
+                )
         for setting_, options in (
             ("options", self.options),
             ("cold", self.cold.options if self.cold else {}),

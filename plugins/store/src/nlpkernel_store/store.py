@@ -6,6 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
+import attrs
+
 from nlpkernel.errors import CheckpointError, Place, fail
 from nlpkernel.state import Saved, Snapshot, VersionInfo
 from nlpkernel_store import parts
@@ -86,14 +88,7 @@ class VersionStore:
         """
         self._writer.wait()
         entry = resolve(self.catalog, reference)
-        try:
-            manifest, stored = self.catalog.read(entry)
-        except Damaged as error:
-            raise damaged(
-                self.catalog, entry, [Damage(self.catalog.files.describe(entry.file), str(error))]
-            ) from error
-        except NewerFormat as error:
-            raise self._newer(entry, error) from error
+        manifest, stored = self._read(entry)
         wanted = self._wanted(entry, manifest, stored)
         mapped = Mapped(self.catalog, wanted)
         if self._options.verify and (damage := compare(self.catalog, mapped, wanted)):
@@ -106,14 +101,22 @@ class VersionStore:
             damage = [Damage(self.catalog.files.describe(file or entry.file), what)]
             raise damaged(self.catalog, entry, damage) from error
         self._committer.parent = entry
-        return snapshot
+        return attrs.evolve(snapshot, name=entry.name)
 
     def list(self) -> Sequence[VersionInfo]:
         """Complete versions in the order in which they were committed; but the one that training goes on from comes
         last. One whose manifest cannot be read is left out, and `load` and `verify` name what is wrong with it.
+
+        Raise CheckpointError (STO003, STO005) where there are versions and none can be read: that is not the same as
+        none.
         """
-        found = list(self.catalog.readable())
+        entries = self.catalog.entries()
+        found = list(self.catalog.readable(entries))
         if not found:
+            if self.catalog.entries() != entries:
+                return self.list()  # All of them were rotated meanwhile.
+            if entries:
+                self._read(entries[-1])
             return []
         head = self.catalog.head()
         tags = self.catalog.tags()
@@ -150,7 +153,8 @@ class VersionStore:
         try:
             self.catalog.files.clean()
             parts.forget(self.catalog.files, f"{self._worker.launch}-0")
-            self.catalog.sweep()
+            # Another worker of this start may have opened and written before: its packs are no leftovers.
+            self.catalog.sweep(launch=self._worker.launch if self._worker.world > 1 else "")
             strangers = self.catalog.strangers()
         except OSError as error:
             _log.info("leftovers stay: %s", error)
@@ -163,6 +167,16 @@ class VersionStore:
             self._notice(
                 f"{self.catalog.files.describe()} holds files that are not the store's, which stay: {listed}"
             )
+
+    def _read(self, entry: Entry) -> tuple[Manifest, Sequence[Part]]:
+        """A version with all that it consists of. Raise CheckpointError (STO003, STO005)."""
+        try:
+            return self.catalog.read(entry)
+        except Damaged as error:
+            damage = Damage(self.catalog.files.describe(entry.file), str(error))
+            raise damaged(self.catalog, entry, [damage]) from error
+        except NewerFormat as error:
+            raise self._newer(entry, error) from error
 
     def _wanted(self, entry: Entry, manifest: Manifest, stored: Sequence[Part]) -> Sequence[Part]:
         """The parts that this worker takes up."""

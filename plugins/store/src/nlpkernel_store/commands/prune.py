@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import nullcontext
 
 from nlpkernel import runs
 from nlpkernel.cli.output import count, say, write_json
@@ -10,6 +11,7 @@ from nlpkernel.errors import CheckpointError, Place, fail
 from nlpkernel_store.catalog import Catalog
 from nlpkernel_store.codes import OWNER
 from nlpkernel_store.commands.common import json_argument, open_versions, run_argument, size, version_argument
+from nlpkernel_store.examine import newest_sound
 from nlpkernel_store.manifest import Damaged, Entry, NewerFormat
 from nlpkernel_store.references import current, resolve
 from nlpkernel_store.rotation import Rule, kept
@@ -35,12 +37,13 @@ def execute(args: argparse.Namespace) -> int:
     """Remove. What has a tag, and the version that training goes on from, stay."""
     folder, catalog = open_versions(args.run, write=True)
     with runs.claim(folder):
-        doomed = _named(catalog, args.version) if args.version else _doomed(catalog, args)
-        sizes = {entry: _new(catalog, entry) for entry in doomed}
         try:
-            if not args.dry_run:
-                for entry in doomed:
-                    catalog.remove(entry)
+            # A tag may be given meanwhile.
+            with catalog.files.lock() if not args.dry_run else nullcontext(True) as locked:
+                doomed = _named(catalog, args.version) if args.version else _doomed(catalog, args)
+                sizes = {entry: _new(catalog, entry) for entry in doomed}
+                if not args.dry_run:
+                    doomed = [entry for entry in doomed if catalog.remove(entry, locked=locked)]
             freed = catalog.sweep(without=doomed, dry=args.dry_run)
         except (OSError, Damaged) as error:
             raise fail(
@@ -86,8 +89,10 @@ def _named(catalog: Catalog, references: list[str]) -> list[Entry]:
 
 
 def _doomed(catalog: Catalog, args: argparse.Namespace) -> list[Entry]:
-    line = current(catalog)
     head = catalog.head()
+    if head is not None:
+        _readable(catalog, head)
+    line = current(catalog)
     tagged = set(catalog.tags().values())
     stay = {entry.id for entry in line} | tagged
     if args.last is not None:
@@ -107,6 +112,28 @@ def _doomed(catalog: Catalog, args: argparse.Namespace) -> list[Entry]:
         if gone:
             doomed.append(entry)
     return doomed
+
+
+def _readable(catalog: Catalog, head: Entry) -> None:
+    """Raise CheckpointError where the version that training goes on from cannot be read: what is of its line, and so
+    stays, is not known then; and which version to go on from instead is for a person to say."""
+    try:
+        catalog.manifest(head)
+    except NewerFormat as error:
+        raise fail(CheckpointError, "STO005", f"{head.name} has {error}", owner=OWNER) from error
+    except Damaged as error:
+        sound = newest_sound(catalog, head)
+        raise fail(
+            CheckpointError,
+            "STO003",
+            f"training goes on from {head.name}, and {error}; so which versions are of its line cannot be told, and "
+            "nothing was removed",
+            place=Place(catalog.files.describe(head.file)),
+            owner=OWNER,
+            hint=f"`nlpkernel rollback RUN {sound.name}` goes on from the newest sound version; prune then"
+            if sound
+            else "no other version is sound: restore the file, or start the run anew",
+        ) from error
 
 
 def _new(catalog: Catalog, entry: Entry) -> str:

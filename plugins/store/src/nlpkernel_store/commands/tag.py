@@ -30,9 +30,5 @@ def execute(args: argparse.Namespace) -> int:
         say(f"{entry.name} is not {args.name} any more")
         return 0
     catalog.set_tag(args.name, entry)
-    if entry not in catalog.entries():
-        # It was rotated between the two.
-        catalog.remove_tag(args.name)
-        raise fail(CheckpointError, "STO004", f"{entry.name} was removed just now", owner=OWNER)
     say(f"{entry.name} is {args.name}")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -39,6 +40,10 @@ class Place(Protocol):
 
     def clean(self) -> None:
         """Remove what writers left that died before their file was whole. A file that is being written stays."""
+
+    def lock(self) -> AbstractContextManager[bool]:
+        """Keep out, for as long as it takes, who asks for the same, and say True; others are waited for up to a minute.
+        A place without locks says False, and keeps nobody out."""
 
     def free(self) -> int | None:
         """Bytes that still go in, or None where nobody knows."""

@@ -26,8 +26,6 @@ _ONE_REQUEST = 32 << 20
 _MOST_PARTS = 10_000
 #: Where an object says which call made it.
 _TOKEN = "nlpkernel-writer"
-#: Sums of a part that the service gives, and wants back when the parts are put together.
-_SUMS = {"ChecksumCRC32", "ChecksumCRC32C", "ChecksumCRC64NVME", "ChecksumSHA1", "ChecksumSHA256"}
 
 
 class Writer(Protocol):

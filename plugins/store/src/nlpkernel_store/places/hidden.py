@@ -19,6 +19,17 @@ def suspicious(options: Mapping[str, Any], path: str = "") -> Iterator[tuple[str
             yield f"{path}{name}", value
 
 
+def revealing(url: str) -> str | None:
+    """What may be secret in a URL, in words: a user, a query."""
+    protocol, _, rest = url.rpartition("://")
+    host = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    # A password with a slash in it ends the host early; what follows a host's colon is a number.
+    if "@" in host or re.match(r"[^\[]*:(?!\d*$)", host):
+        return "a user"
+    # In the name of a folder it stands for nothing else.
+    return "a query" if "?" in rest and protocol not in ("file", "local") else None
+
+
 def public(url: str) -> str:
     """A URL without what may be secret in it: user, password, query."""
     try:

@@ -14,8 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-#: Where files lie that are being written.
+#: Where files lie that are being written, and the file there that is locked; it stays.
 ASIDE = ".aside"
+LOCK = f"{ASIDE}/lock"
+#: Seconds for which another process is waited for that has the lock.
+_PATIENCE = 60.0
 _NAME = re.compile(r"(?P<pid>\d+)-(?P<host>[0-9a-f]{8})-[0-9a-f]{8}")
 _HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 #: After so many seconds without a change the writer of a file counts as dead, whatever its process id says.
@@ -118,6 +121,16 @@ class Local:
             match = _NAME.fullmatch(path.name)
             if match and _dead(path, int(match["pid"]), match["host"]):
                 path.unlink(missing_ok=True)
+
+    @contextmanager
+    def lock(self) -> Iterator[bool]:
+        """See Place."""
+        from filelock import FileLock
+
+        path = self.folder / LOCK
+        self._folder(path.parent)
+        with FileLock(path, timeout=_PATIENCE):
+            yield True
 
     def free(self) -> int | None:
         """See Place."""
@@ -223,4 +236,9 @@ def _alive(pid: int) -> bool:
         return False
     except (PermissionError, OverflowError):
         return True
-    return True
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except OSError:
+        return True  # A system that does not tell.
+    # One that has ended keeps its number until somebody asks for its exit code; in a container often nobody does.
+    return state not in (b"Z", b"X")

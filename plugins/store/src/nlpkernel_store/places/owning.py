@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import secrets
 import time
 from pathlib import Path
 from typing import Any
 
+from nlpkernel import runs
 from nlpkernel.errors import CheckpointError, NlpkernelError, Place, fail
 from nlpkernel_store.codes import OWNER as COMPONENT
 from nlpkernel_store.places import Place as Files
@@ -51,15 +51,7 @@ def _mine(folder: Path, run: str) -> bytes:
         pass
     facts = {"id": secrets.token_hex(16), "run": run, "host": platform.node(), "since": int(time.time())}
     folder.mkdir(parents=True, exist_ok=True)
-    aside = folder / f".{OWNER}-{secrets.token_hex(4)}"
-    try:
-        with open(aside, "xb") as file:
-            file.write(json.dumps(facts, sort_keys=True).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    runs.write(path, json.dumps(facts, sort_keys=True))
     return path.read_bytes()
 
 

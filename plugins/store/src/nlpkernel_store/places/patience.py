@@ -12,7 +12,7 @@ import attrs
 
 _T = TypeVar("_T")
 
-_LOG = logging.getLogger("nlpkernel.nlpkernel_store")
+_LOG = logging.getLogger("nlpkernel.store")
 
 #: The HTTP answers that a service gives when it is busy, restarting, or asks to try again: too many requests, a
 #: conflict with another conditional write that is still under way, a failure inside, a gateway without its server.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -141,6 +141,11 @@ class Remote:
         writer = self._writing("")
         self._told("cleaned up", "", lambda: writer.clean(self._root))
         self._fetched.clean(self.names)
+
+    @contextmanager
+    def lock(self) -> Iterator[bool]:
+        """See Place. There are none."""
+        yield False
 
     def free(self) -> int | None:
         """See Place. Nobody knows."""

@@ -11,12 +11,12 @@ import errno
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from nlpkernel_store.catalog import Catalog
 from nlpkernel_store.manifest import FOLDER as MANIFESTS
-from nlpkernel_store.manifest import Entry, Manifest
+from nlpkernel_store.manifest import Damaged, Entry, Manifest
 from nlpkernel_store.packs import FOLDER as PACKS
 from nlpkernel_store.places import Place
 
@@ -32,6 +32,8 @@ class Tiered:
         self.hot, self.cold, self.after = hot, cold, after
         self._owned = owned
         self._cold: dict[str, int] | None = None
+        #: Files that were compared, and are the same in both.
+        self._compared: set[str] = set()
 
     def create(self, name: str, chunks: Iterable[bytes | memoryview], *, size: int | None = None) -> int:
         """See Place."""
@@ -88,13 +90,16 @@ class Tiered:
         """See Place."""
         self.hot.remove(name)
         if _moves(name) and name in self.cold_names():
-            self.cold.remove(name)
-            self._forget(name)
+            self._remove_cold(name)
 
     def clean(self) -> None:
         """See Place."""
         self.hot.clean()
         self.cold.clean()
+
+    def lock(self) -> AbstractContextManager[bool]:
+        """See Place: of the hot one, through which whoever changes something goes."""
+        return self.hot.lock()
 
     def free(self) -> int | None:
         """See Place: of the hot one."""
@@ -118,20 +123,34 @@ class Tiered:
         self.cold.close()
 
     def copy(self, name: str) -> None:
-        """Let a file of the hot place be in the cold one too, and compare the two. Raise OSError."""
+        """Let a file of the hot place be in the cold one too, as it is in the hot one. Raise OSError."""
+        if name in self.cold_names():
+            # A move that was cut off had come that far, or another version needs it too.
+            if self.same(name):
+                return
+            self._remove_cold(name)
         size = self.hot.names(name)[name]
-        if self.cold_names().get(name) != size:
-            # It may be there: a move that was cut off had come that far.
-            with suppress(FileExistsError):
-                self.cold.create(name, self.hot.stream(name), size=size)
-        if _digest(self.cold.stream(name)) != _digest(self.hot.stream(name)):
-            self.cold.remove(name)
-            self._forget(name)
-            raise OSError(f"{self.cold.describe(name)} is not what was written there")
+        with suppress(FileExistsError):
+            self.cold.create(name, self.hot.stream(name), size=size)
         if self._cold is not None:
             self._cold[name] = size
+        if not self.same(name):
+            self._remove_cold(name)
+            raise OSError(f"{self.cold.describe(name)} is not what was written there")
 
-    def _forget(self, name: str) -> None:
+    def same(self, name: str) -> bool:
+        """Whether a file that is in both places is the same in both. Each is read for this once; files never change."""
+        if name not in self._compared:
+            if self.cold_names().get(name) != self.hot.names(name).get(name):
+                return False
+            if _digest(self.cold.stream(name)) != _digest(self.hot.stream(name)):
+                return False
+            self._compared.add(name)
+        return True
+
+    def _remove_cold(self, name: str) -> None:
+        self.cold.remove(name)
+        self._compared.discard(name)
         if self._cold is not None:
             self._cold.pop(name, None)
 
@@ -149,20 +168,35 @@ def cool(catalog: Catalog, newest: Entry) -> None:
     hot = tiers.hot.names(MANIFESTS)
     for entry, manifest in catalog.readable().items():
         if entry.id not in stay and entry.file in hot:
-            _move(tiers, entry, manifest)
+            _move(catalog, tiers, entry, manifest)
     _remove_copies(catalog, tiers)
 
 
-def _move(tiers: Tiered, entry: Entry, manifest: Manifest) -> None:
+def _move(catalog: Catalog, tiers: Tiered, entry: Entry, manifest: Manifest) -> None:
     there = tiers.names(PACKS)
     if any(there.get(name) != size for name, size in manifest.packs.items()):
         return
+    try:
+        catalog.read(entry)
+    except Damaged:
+        return
     hot = tiers.hot.names(PACKS)
-    for name, size in manifest.packs.items():
-        if name in hot and tiers.cold_names().get(name) != size:
-            tiers.copy(name)
-    tiers.copy(entry.file)
-    tiers.hot.remove(entry.file)
+    if all(_settle(catalog, tiers, name) for name in manifest.packs if name in hot):
+        tiers.copy(entry.file)
+        tiers.hot.remove(entry.file)
+
+
+def _settle(catalog: Catalog, tiers: Tiered, name: str) -> bool:
+    """Let a pack of the hot place be the same in the cold one. False where they differ and it is not the hot one that
+    is sound: then both stay as they are."""
+    from nlpkernel_store.examine import examine
+
+    if name in tiers.cold_names() and not tiers.same(name):
+        users = [entry for entry in catalog.entries() if name in catalog.manifest(entry).packs]
+        if any(examine(catalog, user) for user in users):
+            return False
+    tiers.copy(name)
+    return True
 
 
 def _remove_copies(catalog: Catalog, tiers: Tiered) -> None:
@@ -171,9 +205,8 @@ def _remove_copies(catalog: Catalog, tiers: Tiered) -> None:
     needed = {
         name for entry in catalog.entries() if entry.file in hot for name in catalog.manifest(entry).packs
     }
-    cold = tiers.cold_names()
-    for name, size in tiers.hot.names(PACKS).items():
-        if name not in needed and cold.get(name) == size:
+    for name in tiers.hot.names(PACKS):
+        if name not in needed and name in tiers.cold_names() and _settle(catalog, tiers, name):
             tiers.hot.remove(name)
 
 
