@@ -103,8 +103,12 @@ def test_a_folder_in_which_no_run_began_yet_is_taken(
         else:
             (folder / name).touch()
     runs.create(folder, overwrite=overwrite)
-    assert [path.name for path in folder.iterdir()] == ["logs"]
+    assert {path.name for path in folder.iterdir()} == {"logs", *(name.rstrip("/") for name in inside)}
     assert [path.name for path in folder.parent.iterdir()] == ["first"]
+    runs.still_new(folder)
+    (folder / "plan.toml").touch()
+    with pytest.raises(UsageError, match="NK301"):
+        runs.still_new(folder)
 
 
 def test_what_is_left_of_a_run_whose_removal_was_killed_goes_with_the_next_one(tmp_path: Path) -> None:

@@ -20,11 +20,12 @@ OWNED, WATCHED = ".owned", ".watched"
 
 def create(folder: Path, *, overwrite: bool = False) -> None:
     """Make the folder of a new run. Raise UsageError where it exists, unless `overwrite` removes it, where that one is
-    in use, or where it cannot be made. One in which no run began yet does not stand in the way. The old run is kept
-    aside until `forget_replaced` or `put_back`."""
+    in use, or where it cannot be made. One in which no run began yet is taken: of several processes that are so far,
+    the claim decides, and `still_new` tells. The old run is kept aside until `forget_replaced` or `put_back`."""
     put_back(folder)
     remove(_gone(folder))
-    if folder.is_symlink() or (folder.exists() and not _unborn(folder)):
+    replaces = folder.is_symlink() or (folder.exists() and not _unborn(folder))
+    if replaces:
         if not overwrite:
             raise _exists(folder)
         if folder.is_symlink() or not _is_run(folder):
@@ -35,14 +36,19 @@ def create(folder: Path, *, overwrite: bool = False) -> None:
                 hint="give the run another name with --set name=...",
             )
     try:
-        _set_aside(folder)
-        (folder / LOGS).mkdir(parents=True)
-    except FileExistsError as error:  # Another process has made it since.
-        raise _exists(folder) from error
+        if replaces:
+            _set_aside(folder)
+        (folder / LOGS).mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have in this locale.
         reason = getattr(error, "strerror", None) or str(error)
         message = f"the run folder {str(folder)!r} cannot be made: {reason}"
         raise fail(UsageError, "NK305", message) from error
+
+
+def still_new(folder: Path) -> None:
+    """Raise UsageError where another process has begun a run in a folder between its making and this one's claim."""
+    if not _unborn(folder):
+        raise _exists(folder)
 
 
 def _exists(folder: Path) -> NlpkernelError:
@@ -58,9 +64,6 @@ def _set_aside(folder: Path) -> None:
     """Rename a run, so that it is whole where it stands, and whole once it is put back."""
     if folder.exists():
         with claim(folder):
-            if _unborn(folder):
-                remove(folder)
-                return
             forget_replaced(folder)
             os.rename(folder, _replaced(folder))
 

@@ -189,6 +189,7 @@ class Loop:
         if post.rank == 0:
             stack.enter_context(runs.claim(self.folder, watched=post.supervised))
         if self.resume is None and not post.supervised:
+            runs.still_new(self.folder)
             self._took = True
             runs.write(self.folder / runs.PLAN, self.plan.text())
 

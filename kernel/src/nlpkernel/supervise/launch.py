@@ -64,9 +64,11 @@ def supervise(
         raise fail(UsageError, "NK604", message, hint="run one process, without --restarts")
     if new:
         runs.create(folder, overwrite=overwrite)
-        runs.write(folder / runs.PLAN, plan.text())
     # The workers claim the run as well; this claim holds while there is none, too.
     with runs.watch(folder):
+        if new:
+            runs.still_new(folder)
+            runs.write(folder / runs.PLAN, plan.text())
         stall = plan.train.stall
         supervisor = Supervisor(
             specs or (ProcessSpec(name="worker-0", rank=0),),
