@@ -110,17 +110,13 @@ class Told:
 
 
 class Started:
-    """A process of the command line."""
+    """A process of the command line. `left` lists what there is of it: itself, its children, and theirs."""
 
     def __init__(
-        self,
-        pid: int,
-        wait: Callable[[float], int | None],
-        told: Path,
-        mark: str,
-        group: Callable[[], list[str]],
+        self, pid: int, wait: Callable[[float], int | None], told: Path, left: Callable[[], list[str]]
     ) -> None:
-        self.pid, self._wait, self._told, self._mark, self._group = pid, wait, told, mark, group
+        self.pid, self._wait, self._told, self.left = pid, wait, told, left
+        self.code: int | None = None
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send it a signal."""
@@ -135,8 +131,7 @@ class Started:
         told. Nothing may be left of it."""
         self.code = self._wait(seconds)
         assert self.code is not None, f"it did not end within {seconds} s: {self.told}"
-        left = until(lambda: not self._group(), 5.0) or self._group()
-        assert left is True, f"left of it: {left}"
+        assert until(lambda: not self.left(), 5.0), f"left of it: {self.left()}"
         assert code is None or self.code == code, f"exit code {self.code}, not {code}: {self.told}"
         return self.told
 
@@ -200,15 +195,15 @@ class Lab:
             process.join(seconds)
             return process.exitcode
 
-        return self._keep(Started(pid, wait, told, "", lambda: in_session(pid)))
+        return self._keep(Started(pid, wait, told, lambda: in_session(pid)))
 
-    def cold(self, *words: str, prefix: Sequence[str] = (), **environment: str) -> Started:
+    def cold(self, *words: str, **environment: str) -> Started:
         """A command as a user starts it: `python -m nlpkernel`, in a session of its own."""
         told = self._told()
         mark = f"FAULTS_MARK={told}"
         with told.open("wb") as output:
             process = subprocess.Popen(
-                [*prefix, sys.executable, "-m", "nlpkernel", *words],
+                [sys.executable, "-m", "nlpkernel", *words],
                 cwd=self.folder,
                 env={**os.environ, **self.environment(), "FAULTS_MARK": str(told), **environment},
                 stdin=subprocess.DEVNULL,
@@ -226,7 +221,7 @@ class Lab:
         def left() -> list[str]:
             return [*in_session(process.pid), *marked(mark)]
 
-        return self._keep(Started(process.pid, wait, told, mark, left))
+        return self._keep(Started(process.pid, wait, told, left))
 
     def do(self, *words: str, code: int | None = 0, traps: Sequence[dict[str, Any]] = ()) -> str:
         """Start a command, wait for its end, and return what it told."""
@@ -253,7 +248,7 @@ class Lab:
     def close(self) -> None:
         """End what a failed test left."""
         for each in self._started:
-            for line in each._group():
+            for line in each.left():
                 os.kill(int(line.partition(" ")[0]), signal.SIGKILL)
 
     def _told(self) -> Path:
@@ -270,7 +265,8 @@ class Lab:
         """What the witness was told so far."""
         path = witness or self.witness
         text = path.read_text() if path.exists() else ""
-        return Told(lines=tuple(tuple(json.loads(line)) for line in text.splitlines()))
+        whole, _, _ = text.rpartition("\n")  # A line may be on its way.
+        return Told(lines=tuple(tuple(json.loads(line)) for line in whole.splitlines()))
 
     @contextmanager
     def store(self) -> Iterator[Any]:

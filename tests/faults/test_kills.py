@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from .lab import STEPS, Lab, differences
+from .lab import STEPS, Lab, Told, differences
 from .points import Kill, Record, missing, place, wishes
 
 NUMBER = int(os.environ.get("FAULTS_KILLS", "30"))
@@ -33,8 +33,8 @@ class Chain:
     def __init__(self, lab: Lab, whole: Lab, tidy: set[str], records: tuple[Record, Record]) -> None:
         self.lab, self.whole, self.tidy, self.records = lab, whole, tidy, records
         self.kills: list[dict[str, Any]] = []
-        # The step after which the next process begins, as the versions say.
-        self.start = 0
+        # The step after which the next process begins, as the versions say, and how many have begun.
+        self.start = self.began = 0
         self.words: tuple[str, ...] = ("run", "plan.json")
 
     def kill(self, kind: str, phase: str, draw: random.Random) -> bool:
@@ -63,8 +63,7 @@ class Chain:
 
     def killed(self, kill: Kill) -> None:
         """Whatever is listed is whole, and nothing that was told to be saved is lost."""
-        told = self.lab.told()
-        assert told.began[-1:] in ([], [self.start]) or not told.began or told.began[-1] <= told.last
+        told = self._told()
         listed = self.lab.versions()
         newest = listed[-1].step if listed else 0
         assert newest >= max(told.steps("saved"), default=0), f"{kill}: a version that was told of is lost"
@@ -78,7 +77,7 @@ class Chain:
     def ended(self) -> None:
         """The run is what the unbroken one is, in every number and bit, and nothing else is left of it."""
         lab, whole = self.lab, self.whole
-        told, wanted = lab.told(), whole.told()
+        told, wanted = self._told(), whole.told()
         assert told.numbers == wanted.numbers
         listed = lab.versions()
         assert listed[-1].step == STEPS
@@ -95,6 +94,13 @@ class Chain:
             each["kind"] == "torn" for each in self.kills
         )
 
+    def _told(self) -> Told:
+        """What was told so far; the last process went on from the newest version, if it came so far."""
+        told = self.lab.told()
+        assert told.began[self.began :] in ([], [self.start])
+        self.began = len(told.began)
+        return told
+
 
 @pytest.mark.parametrize("number", range(_TESTS))
 def test_case_k1_killed_at_seeded_points_a_run_ends_as_the_unbroken_one(
@@ -104,6 +110,7 @@ def test_case_k1_killed_at_seeded_points_a_run_ends_as_the_unbroken_one(
     tidy: set[str],
     records: tuple[Record, Record],
     record_property: Callable[[str, object], None],
+    request: pytest.FixtureRequest,
 ) -> None:
     mine = wishes(SEED, NUMBER)[number::_TESTS]
     draw = random.Random(f"{SEED} {number}")
@@ -126,7 +133,7 @@ def test_case_k1_killed_at_seeded_points_a_run_ends_as_the_unbroken_one(
             chain.ended()
             done += chain.kills
     except AssertionError as error:
-        again = f"FAULTS_SEED={SEED} FAULTS_KILLS={NUMBER} python -m pytest tests/faults/test_kills.py -k {number}"
+        again = f"FAULTS_SEED={SEED} FAULTS_KILLS={NUMBER} python -m pytest '{request.node.nodeid}'"
         raise AssertionError(f"{error}\nagain: {again}\nkills so far: {chain and chain.kills}") from error
     record_property("kills", done)
 
