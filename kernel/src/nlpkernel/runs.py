@@ -69,10 +69,17 @@ def _set_aside(folder: Path) -> None:
 
 
 def put_back(folder: Path) -> None:
-    """Undo a replacement whose run did not begin. Where there is none, nothing happens."""
+    """Undo a replacement whose run did not begin. Where there is none, nothing happens. Raise UsageError where another
+    process is about to begin one."""
     old = _replaced(folder)
-    if old.exists() and (not folder.exists() or _unborn(folder)):
-        remove(folder)
+    if not old.exists():
+        return
+    with ExitStack() as stack:
+        if folder.exists():
+            if not _unborn(folder):
+                return
+            stack.enter_context(claim(folder))
+            remove(folder)
         os.rename(old, folder)
 
 
@@ -87,10 +94,11 @@ def forget_replaced(folder: Path) -> None:
 
 def remove(folder: Path) -> None:
     """Remove a folder with all that is in it, if it is there."""
-    if folder.exists():
-        import shutil
+    import shutil
 
-        shutil.rmtree(folder)
+    while folder.exists():
+        with suppress(FileNotFoundError):  # Another process removes it at the same time.
+            shutil.rmtree(folder)
 
 
 def _replaced(folder: Path) -> Path:
