@@ -129,6 +129,8 @@ def place(kind: str, phase: str, record: Record, start: int, draw: random.Random
 
 def _drawn(by_step: Mapping[int, int], start: int, draw: random.Random) -> tuple[int, int]:
     """One of the steps after `start` in which something happens, a near one, and how often it does; 0 times: none."""
+    # A run that has no version yet cannot be resumed, which is seen often enough.
+    start = start or draw.choice((0, 3, 3, 3, 3))
     near = [step for step in sorted(by_step) if step == 0 or start < step]
     near = [step for step in near if step <= start + _NEAR] or near[:1]
     step = draw.choice(near) if near else 0
