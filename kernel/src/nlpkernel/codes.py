@@ -169,6 +169,10 @@ versions. The message names the process; the claim ends when that process does, 
         "no lock",
         "`run --locked` needs the file that `nlpkernel lock plan.toml` writes. The message says what is wrong with it.",
     ),
+    "NK313": (
+        "options that do not go together",
+        "One of the options would have no effect beside the other, and none is ignored in silence. Leave out one.",
+    ),
     "NK401": (
         "the device cannot be used",
         """torch has no such device here: its build, the driver or the number is another. There is no fall-back to

@@ -214,3 +214,11 @@ def test_two_policies_that_changed_places_do_not_take_up_each_other_s_state(benc
     ran = bench.run(resume="newest", **plan(bench, train={"policy": [second, first]}))
     assert "NK504 the state of component/train.policy[0] does not fit" in str(ran.error)
     assert "it is of the metric validation/loss, and this policy watches validation/rows" in str(ran.error)
+
+
+@pytest.mark.parametrize("option", [["--locked"], ["--restarts", "2"], ["--overwrite"]])
+def test_a_dry_run_ignores_no_option_in_silence(bench, capsys, option):
+    path = bench.folder / "a.json"
+    path.write_text(json.dumps(tiny_values(train={"steps": 2})))
+    assert main(["run", str(path), "--dry-run", *option]) == 2
+    assert f"NK313 --dry-run does not go with {option[0]}" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from nlpkernel.cli.options import plan_options, restart_options, supervised
 from nlpkernel.cli.output import say
+from nlpkernel.errors import UsageError, fail
 
 if TYPE_CHECKING:
     from nlpkernel.engine.api import Loop
@@ -43,6 +44,7 @@ def execute(args: argparse.Namespace) -> int:
 
     plan = Plan.load(args.plan, args.overrides)
     if args.dry_run:
+        _alone(args)
         from nlpkernel.engine.rehearsal import rehearse
 
         say(rehearse(plan, quiet=args.quiet).text())
@@ -60,6 +62,19 @@ def execute(args: argparse.Namespace) -> int:
     from nlpkernel.engine.api import Loop
 
     return finish(Loop(plan, folder, overwrite=args.overwrite, locked=locked, quiet=args.quiet))
+
+
+def _alone(args: argparse.Namespace) -> None:
+    """A dry run makes no run folder and starts no process: options that ask for more are not ignored in silence."""
+    given = {"--locked": args.locked is not None, "--restarts": args.restarts, "--overwrite": args.overwrite}
+    asked = [option for option, is_given in given.items() if is_given]
+    if asked:
+        raise fail(
+            UsageError,
+            "NK313",
+            f"--dry-run does not go with {', '.join(asked)}",
+            hint="leave out one of them",
+        )
 
 
 def finish(loop: Loop) -> int:
