@@ -11,7 +11,7 @@ from torch import nn
 from nlpkernel import runs
 from nlpkernel.engine.group import SingleGroup, pick_device
 from nlpkernel.engine.materialise import fill
-from nlpkernel.engine.opening import activate
+from nlpkernel.engine.opening import activate, reading
 from nlpkernel.errors import CheckpointError, UsageError, fail
 from nlpkernel.hookspecs.data import Codec, DataInfo
 from nlpkernel.hookspecs.model import Model
@@ -57,16 +57,11 @@ def open_model(run: str | Path, *, version: str | None = None, device: str = "au
         raise fail(
             UsageError, "NK304", f"the run {str(folder)!r} keeps no versions: its plan has no [checkpoint]"
         )
-    store = hooks.ask(
-        composition.slot("checkpoint").component, "open_store", run=context, folder=folder, write=False
-    )
-    try:
+    with reading(context, hooks, composition) as store:
         versions = store.list()
         if not versions:
             raise fail(CheckpointError, "NK501", f"{str(folder)!r} has no complete version")
         snapshot = store.load(version)
-    finally:
-        store.close()
     context.device = pick_device(device, context)
     group = SingleGroup(context.device)
     codec: Codec = hooks.ask(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,17 @@ def activate(plan: Plan, folder: Path) -> tuple[Run, Hooks, Composition]:
         hooks=hooks,
     )
     return run, hooks, composition
+
+
+@contextmanager
+def reading(run: Run, hooks: Hooks, composition: Composition) -> Iterator[Store]:
+    """The versions of a run that is not run here, to be read beside whoever writes them."""
+    component = composition.slot("checkpoint").component
+    store: Store = hooks.ask(component, "open_store", run=run, folder=run.folder, write=False)
+    try:
+        yield store
+    finally:
+        store.close()
 
 
 def open_session(

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from nlpkernel.engine.equality import difference, uncounted
-from nlpkernel.engine.opening import activate
+from nlpkernel.engine.opening import activate, reading
 from nlpkernel.errors import CheckpointError, TrainingError, UsageError, fail
 from nlpkernel.plan import Plan
 from nlpkernel.state import Leaf, Snapshot
@@ -161,15 +161,10 @@ class _Trials:
 
     @contextmanager
     def _store(self, name: str) -> Iterator[Any]:
-        plan, folder = Plan.load(self.plan), self.folder / name
-        run, hooks, composition = activate(plan, folder)
+        run, hooks, composition = activate(Plan.load(self.plan), self.folder / name)
         run.rehearsal = True
-        component = composition.slot("checkpoint").component
-        store = hooks.ask(component, "open_store", run=run, folder=folder, write=False)
-        try:
+        with reading(run, hooks, composition) as store:
             yield store
-        finally:
-            store.close()
 
 
 @contextmanager
