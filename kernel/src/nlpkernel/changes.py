@@ -15,15 +15,16 @@ from nlpkernel.plan.train import FREE
 
 #: What was found in the environment, in the words of a message. A change of the others is of the plan's making.
 _ENVIRONMENT = ("kernel", "torch", "python", "platform", "threads")
-#: These two change no number that a run computes.
-_HARMLESS = ("python", "platform")
+#: These change no number that a run computes, or only by rounding.
+_HARMLESS = ("python", "platform", "world")
 #: A setting of a policy, which says when a run ends; which policy it is has a say in its state.
 _POLICY = re.compile(r"train\.policy\[\d+\]\.(?!use$).+")
 
 
 @attrs.frozen(kw_only=True)
 class Change:
-    """One thing that is not as it was. `name` is what `--allow` takes. `free`: it changes no number of the run."""
+    """One thing that is not as it was. `name` is what `--allow` takes. `free`: it changes no number of the run, or, being
+    a layout, only by rounding."""
 
     name: str
     text: str
@@ -85,10 +86,11 @@ def _settings(plan: str, plan_now: str) -> Iterable[Change]:
 
 
 def _is_free(path: str) -> bool:
-    slot = re.split(r"[.\[]", path, maxsplit=1)[0]
+    # The innermost slot or extension point counts: a compressor is no matter of the layout.
+    points = [name for name in re.split(r"[.\[\]]+", path) if name in POINTS]
     return (
         path == "name"
-        or (slot in POINTS and POINTS[slot].free)
+        or (bool(points) and POINTS[points[-1]].free)
         or any(below(path, f"train.{name}") for name in FREE)
         or _POLICY.fullmatch(path) is not None
     )

@@ -41,6 +41,15 @@ class Activated:
     platform: str
     threads: int
 
+    def fingerprint(self) -> dict[str, str]:
+        """What the workers of a run must have alike, as texts of a line each; machines may differ."""
+        versions = f"nlpkernel {self.kernel}\npython {self.python}\ntorch {self.torch}"
+        plugins = [
+            f"{each.address}: {each.use} of {each.distribution} {each.release}, sources {each.content[:16]}"
+            for each in self.components
+        ]
+        return {"versions": versions, "plugins": "\n".join(plugins), "threads": str(self.threads)}
+
 
 @attrs.frozen(kw_only=True)
 class Opened:
@@ -131,7 +140,7 @@ def activate(plan_text: str, placed: Sequence[Placed]) -> Activated:
     import torch
 
     return Activated(
-        plan=hashlib.sha256(plan_text.encode()).hexdigest(),
+        plan=digest(plan_text),
         kernel=__version__,
         components=tuple(
             LockedComponent(
@@ -150,9 +159,13 @@ def activate(plan_text: str, placed: Sequence[Placed]) -> Activated:
     )
 
 
-def schema_of(shapes: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
-    """A hash of parameter names, shapes and types, in their order."""
-    text = "\n".join(f"{name} {shape} {kind}" for name, (shape, kind) in shapes.items())
+def schema_text(shapes: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
+    """Parameter names, shapes and types, in their order, a line each."""
+    return "\n".join(f"{name} {shape} {kind}" for name, (shape, kind) in shapes.items())
+
+
+def digest(text: str) -> str:
+    """A hash of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -2,38 +2,170 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @attrs.frozen
 class Replicated:
-    """The same on every worker; any one of them may save it."""
+    """The same on every worker; the first one saves it."""
+
+
+@attrs.frozen
+class Piece:
+    """A box of a whole tensor: it begins at `offset` in the whole and at `at` in the worker's own tensor, and has the
+    size `shape`, all in elements per dimension."""
+
+    at: tuple[int, ...]
+    offset: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """How many it has."""
+        return _product(self.shape)
 
 
 @attrs.frozen
 class Sharded:
-    """A piece of a whole: `shape` of the whole, `offset` of this piece, both in elements per dimension."""
+    """Pieces of a whole of the size `shape`. Several, where the worker's tensor puts together what lies apart in the
+    whole (its share of the queries, of the keys, and of the values). Who holds a copy of what another worker saves has
+    no leaf of it."""
 
     shape: tuple[int, ...]
-    offset: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+
+    @classmethod
+    def box(cls, shape: Sequence[int], offset: Sequence[int], size: Sequence[int]) -> Sharded:
+        """One box that is all of the worker's tensor."""
+        return cls(tuple(shape), (Piece((0,) * len(shape), tuple(offset), tuple(size)),))
+
+    @classmethod
+    def whole(cls, shape: Sequence[int]) -> Sharded:
+        """All of it, and on no other worker."""
+        return cls.box(shape, (0,) * len(shape), shape)
 
 
 @attrs.frozen
 class PerWorker:
-    """Belongs to one worker (its random generators, its residuals); a new worker starts without it."""
+    """Belongs to one worker (its random generators); among another number of workers nobody has it."""
 
     worker: int
 
 
-Kind = Replicated | Sharded | PerWorker
+@attrs.frozen
+class Summed:
+    """An addend of `worker`: only the sum over all workers has a meaning (what compressors still owe), and it is what
+    another number of workers takes up."""
+
+    worker: int
+
+
+Kind = Replicated | Sharded | PerWorker | Summed
+
+
+class Spread:
+    """A whole tensor that lies in pieces: the value that a version gives for `Sharded` leaves.
+
+    parts: pieces from all workers, each with the tensor that it is in. shared: that memory is also another leaf's, so
+    that `take` gives none of it away.
+    """
+
+    def __init__(
+        self, shape: Sequence[int], parts: Sequence[tuple[Piece, Tensor]], *, shared: bool = False
+    ) -> None:
+        self.shape, self.parts, self.shared = tuple(shape), parts, shared
+
+    def take(self, kind: Sharded) -> Tensor:
+        """The tensor of a worker that holds `kind`. Where it lies in one part it is a view of that. Raise ValueError
+        where an element is in no part."""
+        if not self.parts:
+            raise ValueError("there are no pieces")
+        if len(kind.pieces) == 1:
+            wanted = kind.pieces[0]
+            for part, tensor in self.parts:
+                if part.offset == wanted.offset and part.shape == wanted.shape:
+                    found = tensor[_slices(part.at, part.shape)]
+                    return found.clone() if self.shared else found
+        size = tuple(
+            max((piece.at[axis] + piece.shape[axis] for piece in kind.pieces), default=0)
+            for axis in range(len(self.shape))
+        )
+        made = self.parts[0][1].new_empty(size)
+        for wanted in kind.pieces:
+            self._copy(wanted, made)
+        return made
+
+    def whole(self) -> Tensor:
+        """All of it in one tensor. Raise ValueError where an element is in no part."""
+        return self.take(Sharded.whole(self.shape))
+
+    def _copy(self, wanted: Piece, into: Tensor) -> None:
+        # Pieces of different workers do not overlap, so that counting elements tells whether all are there.
+        left = wanted.elements
+        for part, tensor in self.parts:
+            starts = tuple(map(max, part.offset, wanted.offset))
+            ends = [
+                min(a + n, b + m)
+                for a, n, b, m in zip(part.offset, part.shape, wanted.offset, wanted.shape, strict=True)
+            ]
+            size = tuple(end - start for start, end in zip(starts, ends, strict=True))
+            if any(length <= 0 for length in size):
+                continue
+            there = tuple(s - o + at for s, o, at in zip(starts, part.offset, part.at, strict=True))
+            here = tuple(s - o + at for s, o, at in zip(starts, wanted.offset, wanted.at, strict=True))
+            into[_slices(here, size)] = tensor[_slices(there, size)]
+            left -= _product(size)
+        if left:
+            raise ValueError(f"{left} of {wanted.elements} elements from {wanted.offset} on are in no piece")
+
+
+class Addends:
+    """What a version gives for `Summed` leaves: the addend of each worker."""
+
+    def __init__(self, by_worker: Mapping[int, Tensor]) -> None:
+        self.by_worker = by_worker
+
+    def total(self) -> Tensor:
+        """Their sum, in the order of the workers."""
+        first, *others = (self.by_worker[worker] for worker in sorted(self.by_worker))
+        total = first.clone()
+        for other in others:
+            total += other
+        return total
+
+
+def local(value: Tensor | Spread, kind: Kind) -> Tensor:
+    """The tensor of a worker that holds `kind` of `value`, which is a whole tensor or lies in pieces."""
+    if isinstance(value, Spread):
+        return value.take(kind if isinstance(kind, Sharded) else Sharded.whole(value.shape))
+    if not isinstance(kind, Sharded):
+        return value
+    return Spread(value.shape, [(Sharded.whole(value.shape).pieces[0], value)]).take(kind)
+
+
+def _slices(starts: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(slice(start, start + length) for start, length in zip(starts, shape, strict=True))
+
+
+def _product(shape: Sequence[int]) -> int:
+    number = 1
+    for length in shape:
+        number *= length
+    return number
 
 
 @attrs.frozen
 class Leaf:
-    """One value of the state: a tensor, or plain data (None, bool, int, float, str, bytes, list, dict)."""
+    """One value of the state: a tensor, or plain data (None, bool, int, float, str, bytes, list, dict).
+
+    In a loaded snapshot the value of a `Sharded` leaf is a `Spread`, and that of a `Summed` one is `Addends`.
+    """
 
     value: Any
     kind: Kind = Replicated()

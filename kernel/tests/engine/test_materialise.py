@@ -6,8 +6,9 @@ import attrs
 import torch
 from torch import nn
 
+from nlpkernel.engine.group import trainable, whole
 from nlpkernel.engine.materialise import allocate, fill, generator_for
-from nlpkernel.engine.opening import group_parameters
+from nlpkernel.engine.naming import Names, group_parameters
 from nlpkernel.errors import PluginError
 from nlpkernel.hookspecs.model import Anatomy, Model
 from nlpkernel_sdk.notes import BOOKS
@@ -37,8 +38,7 @@ def normal(name: str, tensor: torch.Tensor, generator: torch.Generator) -> None:
 def made(module: nn.Module, seed: int = 0, dtype: torch.dtype = torch.float32, order: int = 1) -> nn.Module:
     anatomy = Anatomy(blocks=(), embedding=None, head=None, parameters={})
     allocate(module, torch.device("cpu"), dtype)
-    tensors = [*module.named_parameters(), *module.named_buffers()][::order]
-    fill(Model(module=module, anatomy=anatomy, initialise=normal), tensors, seed)
+    fill(Model(module=module, anatomy=anatomy, initialise=normal), list(whole(module))[::order], seed)
     return module
 
 
@@ -156,7 +156,8 @@ def test_groups_of_parameters_follow_decay_and_tags():
     facts = dict(model.anatomy.parameters)
     facts["head.weight"] = attrs.evolve(facts["head.weight"], tags=frozenset({"head"}))
     model = attrs.evolve(model, anatomy=attrs.evolve(model.anatomy, parameters=facts))
-    groups = group_parameters(model, list(model.module.named_parameters()))
+    trained = trainable(whole(model.module))
+    groups = group_parameters(model.anatomy, Names.of(model.module).trained, trained)
     assert [(group.names, group.decay, group.tags) for group in groups] == [
         (["body.weight"], True, frozenset()),
         (["body.bias", "head.bias"], False, frozenset()),

@@ -93,16 +93,16 @@ def test_a_budget_of_time_counts_all_processes_of_a_run(monkeypatch):
     now += 500  # The plan was read long before the run.
     first.subscribe()
     now += 40
-    assert first.decide(progress=Progress()) is None
+    assert first.decide(progress=Progress(), metrics={"loss": 1.0}) is None
     state = first.state()
     now += 1000
     second = Budget(time=60.0)
     second.subscribe()
     second.load_state(state)
     now += 19
-    assert second.decide(progress=Progress()) is None
+    assert second.decide(progress=Progress(), metrics={"loss": 1.0}) is None
     now += 1
-    answer = second.decide(progress=Progress())
+    answer = second.decide(progress=Progress(), metrics={"loss": 1.0})
     assert answer is not None
     assert answer.action is Action.STOP
 
@@ -116,9 +116,9 @@ def test_a_roll_back_gives_no_time_back_and_counts_none_twice(monkeypatch):
     state = policy.state()
     now += 49
     policy.load_state(state)
-    assert policy.decide(progress=Progress()) is None
+    assert policy.decide(progress=Progress(), metrics={"loss": 1.0}) is None
     now += 1
-    assert policy.decide(progress=Progress()) is not None
+    assert policy.decide(progress=Progress(), metrics={"loss": 1.0}) is not None
 
 
 def test_a_budget_survives_a_resume(bench):

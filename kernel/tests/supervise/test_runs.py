@@ -22,7 +22,7 @@ from nlpkernel.hookspecs.communicator import ProcessSpec
 from nlpkernel.plan import Plan
 from nlpkernel.report import Report
 from nlpkernel.supervise.launch import commands, supervise, wanted
-from nlpkernel.supervise.post import take_post
+from nlpkernel.supervise.post import Post, take_post
 from nlpkernel_sdk import tiny_values
 
 PARTS = Path(__file__).parent / "parts" / "ranks.py"
@@ -243,9 +243,10 @@ def test_a_channel_that_is_none_is_refused(monkeypatch):
 
 
 def test_a_process_that_nobody_supervises_has_a_post_that_asks_nothing(tmp_path):
-    post = take_post()
+    assert take_post() is None
+    post = Post()
     assert (post.rank, post.world, post.supervised, post.restart) == (0, 1, False, None)
-    assert post.launch != take_post().launch
+    assert post.launch != Post().launch
     with post.manned(tmp_path):
         assert [post.due(7, None), post.due(8, 15)] == [None, 15]
     assert list(tmp_path.iterdir()) == []

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 import torch
 from torch import Tensor
@@ -204,7 +205,7 @@ def test_names_stand_in_the_order_of_the_tensors(make, kind, settings) -> None:
     names = ["b", "a", "c"]
     tensors = [torch.nn.Parameter(torch.full((2, 3), float(ord(name)))) for name in names]
     mixed = ParameterGroup(names=names, tensors=tensors, decay=True, tags=frozenset({"mlp"}))
-    (group,) = make(kind, [mixed], **settings).param_groups
+    group = make(kind, [mixed], **settings).param_groups[0]
     assert [chr(int(p[0, 0])) for p in group["params"]] == group["names"] == names
 
 
@@ -346,7 +347,19 @@ def test_own_optimizers_refuse_a_device_without_kernels(make, make_groups, kind)
 @Every
 def test_nothing_to_train_is_refused(make, kind, settings) -> None:
     with pytest.raises(TrainingError, match=r"OPT00[14]"):
-        make(kind, [ParameterGroup(names=[], tensors=[], decay=True, tags=frozenset({"mlp"}))], **settings)
+        make(kind, [], **settings)
+
+
+@Every
+def test_a_worker_that_steps_nothing_of_a_group_keeps_it(make, make_groups, kind, settings) -> None:
+    groups = make_groups()
+    nothing = [attrs.evolve(group, names=[], tensors=[]) for group in groups]
+    whole, part = make(kind, groups, **settings), make(kind, [groups[0], *nothing[1:]], **settings)
+    assert len(part.param_groups) == len(whole.param_groups)
+    for tensor in groups[0].tensors:
+        tensor.grad = torch.ones_like(tensor)
+    part.step()
+    assert {id(tensor) for tensor in part.state} == {id(tensor) for tensor in groups[0].tensors}
 
 
 def test_muon_names_the_tags_of_a_model_without_hidden_matrices(make, make_groups) -> None:

@@ -88,7 +88,7 @@ class Budget:
     """Stop when a budget of time or tokens is used up."""
 
     time: float | None = setting(
-        default=None, gt=0, unit="seconds", help="time of all processes of this run together"
+        default=None, gt=0, unit="seconds", help="time of all starts of this run together"
     )
     tokens: int | None = setting(default=None, ge=1, unit="count", help="tokens seen by the model")
 
@@ -106,11 +106,11 @@ class Budget:
         self._start = time.monotonic()
 
     @hookimpl
-    def decide(self, progress: Progress) -> Decision | None:
-        """Stop at the first step that ends beyond the budget."""
+    def decide(self, progress: Progress, metrics: Mapping[str, float | None]) -> Decision | None:
+        """Stop at the first step beyond the budget of tokens. The clock is looked at where the log is."""
         if self.tokens is not None and progress.tokens >= self.tokens:
             return Decision(Action.STOP, f"the budget of {self.tokens} tokens is used up")
-        if self.time is not None and self._used() >= self.time:
+        if self.time is not None and metrics and self._used() >= self.time:
             return Decision(Action.STOP, f"the budget of {self.time:g} s is used up")
         return None
 

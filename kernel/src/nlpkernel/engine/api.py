@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nlpkernel import runs
 from nlpkernel.engine.environment import environment, log_file
-from nlpkernel.engine.opening import open_session
+from nlpkernel.engine.opening import activate, open_session
 from nlpkernel.engine.session import Session
 from nlpkernel.engine.signals import Signals
 from nlpkernel.errors import CheckpointError, NlpkernelError, UsageError, fail
@@ -109,7 +109,7 @@ class Loop:
 
     def steps(self) -> Generator[Session]:
         """Open the run, take its steps, and close it, whatever happens. Yields after each step."""
-        post = self._post = take_post()
+        post = self._post = take_post() or self._joined() or Post()
         start = time.monotonic()
         with ExitStack() as stack:
             stack.callback(self._forget_unopened)
@@ -156,6 +156,15 @@ class Loop:
                 self.reason = _first_line(error)
                 raise
 
+    def _joined(self) -> Post | None:
+        """The post that another launcher gave this process, as the communicator knows."""
+        run, hooks, composition = activate(self.plan, self.folder)
+        component = composition.slot("communicator").component
+        if not hasattr(component, "join"):
+            return None
+        post: Post | None = hooks.ask(component, "join", run=run)
+        return post
+
     def _advance(self, session: Session, signals: Signals) -> Iterator[Session]:
         session.end = session.length if self.limit is None else min(session.length, self.limit)
         pulse, due = session.run.pulse, self._post.due
@@ -178,20 +187,27 @@ class Loop:
     def _take_folder(self, stack: ExitStack) -> None:
         """Make or find the run's folder, and own it as long as this process is the run's first worker."""
         post = self._post
+        leads = post.rank == 0
+        if not leads:
+            post.meet("folder")
+        if post.restart is not None and self.resume is None and (self.folder / runs.PLAN).is_file():
+            self.resume = "newest"  # Another launcher starts it again by the words of the first start.
         if self.resume is not None:
             self.folder = runs.find(self.folder)
             if "checkpoint" not in self.plan.filled.value and post.restart is None:
                 raise fail(
                     UsageError, "NK304", "the plan has no [checkpoint], so there is nothing to resume from"
                 )
-        elif not post.supervised:
+        elif leads and not post.supervised:
             runs.create(self.folder, overwrite=self.overwrite)
-        if post.rank == 0:
+        if leads:
             stack.enter_context(runs.claim(self.folder, watched=post.supervised))
-        if self.resume is None and not post.supervised:
+        if leads and self.resume is None and not post.supervised:
             runs.still_new(self.folder)
             self._took = True
             runs.write(self.folder / runs.PLAN, self.plan.text())
+        if leads:
+            post.meet("folder")
 
     def _threads_before(self) -> int | None:
         if self.resume is None or not (self.folder / runs.LOCK).is_file():
@@ -239,7 +255,7 @@ class Loop:
                 start=session.progress,
                 steps=session.length,
                 steps_per_epoch=session.data.steps(epochs=1.0),
-                parameters=sum(parameter.numel() for _, parameter in session.work.named),
+                parameters=session.names.elements,
                 device=str(session.group.device),
                 precision=session.work.precision.name,
                 world=session.group.world,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import random
@@ -40,6 +41,14 @@ def environment(train: Train, threads_before: int | None = None) -> Iterator[Non
             torch.set_num_threads(own_threads)
             torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
             torch.utils.deterministic.fill_uninitialized_memory = filling  # type: ignore[attr-defined]
+
+
+def stream_seed(seed: int, stream: int, step: int = 0) -> int:
+    """The seed of a run's stream of random numbers from `step` on; for the first at the start it is the plan's own."""
+    if not stream and not step:
+        return seed
+    digest = hashlib.blake2b(f"{seed}/{stream}/{step}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
 
 
 def seed_all(seed: int) -> None:

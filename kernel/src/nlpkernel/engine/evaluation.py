@@ -31,10 +31,12 @@ def evaluate(session: Session, split: str) -> dict[str, float | None]:
             stack.enter_context(context)
         stack.callback(work.model.train, was_training)
         work.model.eval()
-        for batch in work.data.evaluation(split):
+        for batch, counted in group.spread(work.data.evaluation(split)):
             run.pulse.moves += 1
             moved = {name: tensor.to(group.device, non_blocking=True) for name, tensor in batch.items()}
             for name, value in task.evaluate(forward, moved).items():
+                if not counted:
+                    value = torch.zeros_like(value)
                 counts[name] = value if name not in counts else counts[name] + value
         merged = {name: value.tolist() for name, value in group.merge(counts).items()}
     metrics = {f"{split}/{name}": value for name, value in task.value(merged).items()}

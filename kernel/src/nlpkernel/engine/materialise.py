@@ -8,7 +8,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from nlpkernel.hookspecs.communicator import Held
 from nlpkernel.hookspecs.model import Model
+from nlpkernel.state import Replicated, Sharded, local
 
 
 def allocate(module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
@@ -45,17 +47,20 @@ def generator_for(seed: int, name: str) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
 
 
-def fill(model: Model, tensors: Iterable[tuple[str, Tensor]], seed: int) -> None:
+def fill(model: Model, held: Iterable[Held], seed: int) -> None:
     """Initialise parameters and buffers of an allocated model.
 
-    Values are drawn in float32 on the CPU and copied, so that they do not depend on the device.
+    Values are drawn in float32 on the CPU for the whole tensor, and copied, so that they depend neither on the device
+    nor on the layout.
     """
     with torch.no_grad():
-        for name, tensor in tensors:
-            if tensor.device.type == "cpu" and tensor.dtype == torch.float32:
-                model.initialise(name, tensor, generator_for(seed, name))
-            else:
-                kind = torch.float32 if tensor.is_floating_point() else tensor.dtype
-                values = torch.empty(tensor.shape, dtype=kind)
-                model.initialise(name, values, generator_for(seed, name))
-                tensor.copy_(values)
+        for each in held:
+            name, tensor, kind = each.name, each.tensor, each.kind
+            generator = generator_for(seed, name)
+            if tensor.device.type == "cpu" and tensor.dtype == torch.float32 and kind == Replicated():
+                model.initialise(name, tensor, generator)
+                continue
+            shape = kind.shape if isinstance(kind, Sharded) else tensor.shape
+            values = torch.empty(shape, dtype=torch.float32 if tensor.is_floating_point() else tensor.dtype)
+            model.initialise(name, values, generator)
+            tensor.copy_(local(values, kind))

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from nlpkernel import runs
+from nlpkernel.engine.capture import load_model
 from nlpkernel.engine.group import SingleGroup, pick_device
 from nlpkernel.engine.materialise import fill
 from nlpkernel.engine.opening import activate, reading
@@ -74,9 +75,11 @@ def open_model(run: str | Path, *, version: str | None = None, device: str = "au
         model = hooks.transform("transform_model", model, run=context)
     module = group.distribute(model.module, model.anatomy, lambda block: block, torch.float32)
     # Buffers that no version holds are made again.
-    fill(model, module.named_buffers(), context.seed)
-    group.load_model_state(
-        module,
+    held = group.held(module)
+    fill(model, [each for each in held if not each.kept], context.seed)
+    load_model(
+        held,
+        {each.name for each in held if each.kept},
         {
             path.removeprefix("model/"): leaf.value
             for path, leaf in snapshot.tree.items()

@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
 
 from nlpkernel import lock as locks
 from nlpkernel.bus import Bus
 from nlpkernel.context import Run
+from nlpkernel.engine.environment import seed_all, stream_seed
 from nlpkernel.engine.materialise import fill
+from nlpkernel.engine.naming import Names, group_parameters
 from nlpkernel.engine.session import Session
-from nlpkernel.errors import ComponentFailure, NlpkernelError, PluginError, fail
+from nlpkernel.errors import ComponentFailure, NlpkernelError, fail
 from nlpkernel.events import Event, StepCompleted
 from nlpkernel.hookspecs.communicator import Work
-from nlpkernel.hookspecs.model import Model, ParameterGroup
+from nlpkernel.hookspecs.model import Model
 from nlpkernel.plan import Composition, Plan
 from nlpkernel.plugins.hooks import Hooks
 from nlpkernel.runs import cache_folder
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from nlpkernel.hookspecs.checkpoint import Store
     from nlpkernel.hookspecs.communicator import Group
     from nlpkernel.hookspecs.data import Data
+    from nlpkernel.hookspecs.model import ParameterGroup
     from nlpkernel.supervise.post import Post
 
 
@@ -106,6 +108,7 @@ def open_session(
     group: Group = ask("communicator", "open_group")
     close_after("communicator", group)
     run.group, run.rank, run.world, run.device = group, group.rank, group.world, group.device
+    seed_all(stream_seed(run.seed, group.stream))
     precision = ask("precision", "create_precision")
     data: Data = ask("data", "open_data")
     close_after("data", data)
@@ -114,22 +117,27 @@ def open_session(
         model: Model = ask("model", "create_model", info=data.info)
         model = hooks.transform("transform_model", model, run=run)
     run.model = model
-    schema = locks.schema_of(
+    names = Names.of(model.module)
+    schema = locks.schema_text(
         {name: (tuple(p.shape), str(p.dtype)) for name, p in model.module.named_parameters()}
     )
     opened = locks.Opened(
-        data=data.info.fingerprint, schema=schema, world=group.world, device=str(group.device)
+        data=data.info.fingerprint,
+        schema=locks.digest(schema),
+        world=group.world,
+        device=str(group.device),
     )
     lock = locks.Lock(activated=activated, opened=opened)
-    group.agree({"plan": activated.plan, "schema": schema, "data": opened.data, "kernel": activated.kernel})
+    group.agree({**activated.fingerprint(), "plan": plan.text(), "data": opened.data, "schema": schema})
     module = group.distribute(
         model.module, model.anatomy, model.finish_block or (lambda block: block), precision.parameter
     )
-    fill(model, [*module.named_parameters(), *module.named_buffers()], run.seed)
+    held = group.held(module)
+    fill(model, held, run.seed)
     module.train()
-    named = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    trained = group.trained(held)
     make = partial(_make_optimizer, hooks, composition.slot("optimizer").component, run)
-    optimizer = group.create_optimizer(make, group_parameters(model, named))
+    optimizer = group.create_optimizer(make, group_parameters(model.anatomy, names.trained, trained))
     train = run.train
     length = train.steps or data.steps(epochs=train.epochs, tokens=train.tokens)
     has_schedule = hasattr(composition.slot("optimizer").component, "create_schedule")
@@ -140,7 +148,7 @@ def open_session(
         data=data,
         task=data.task,
         model=module,
-        named=named,
+        named=[(each.name, each.tensor) for each in held if each.tensor.requires_grad],
         precision=precision,
         optimizer=optimizer,
         schedule=schedule,
@@ -160,6 +168,9 @@ def open_session(
         group=group,
         data=data,
         work=work,
+        held=held,
+        trained=trained,
+        names=names,
         store=store,
         lock=lock,
         stateful=_stateful(composition, hooks, run),
@@ -183,31 +194,6 @@ class Constant:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Nothing to take up."""
-
-
-def group_parameters(model: Model, named: Sequence[tuple[str, nn.Parameter]]) -> list[ParameterGroup]:
-    """Trainable parameters with the same decay and tags, in the order in which they first appear."""
-    facts = model.anatomy.parameters
-    strangers = [name for name, _ in named if name not in facts]
-    if strangers:
-        raise fail(
-            PluginError,
-            "NK061",
-            f"the model's anatomy says nothing of {', '.join(strangers[:5])}",
-            hint="whoever adds parameters describes them in `Anatomy.parameters`",
-        )
-    groups: dict[tuple[bool, frozenset[str]], list[tuple[str, Tensor]]] = {}
-    for name, parameter in named:
-        groups.setdefault((facts[name].decay, facts[name].tags), []).append((name, parameter))
-    return [
-        ParameterGroup(
-            names=[name for name, _ in members],
-            tensors=[tensor for _, tensor in members],
-            decay=decay,
-            tags=tags,
-        )
-        for (decay, tags), members in groups.items()
-    ]
 
 
 def _make_optimizer(

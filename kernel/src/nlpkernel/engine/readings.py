@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -15,6 +15,7 @@ from nlpkernel.progress import Progress
 
 if TYPE_CHECKING:
     from nlpkernel.hookspecs.communicator import Update
+    from nlpkernel.hookspecs.task import Counts
 
     _Entry = tuple[Progress, Mapping[str, Tensor], Mapping[str, float], Update | None]
 
@@ -62,14 +63,18 @@ class Readings:
         """One window. One that the host knows was not applied has no `update`: it is skipped, and in no mean."""
         self._steps.append((before, sums, totals, update))
 
-    def read(self, now: Progress) -> Reading:
-        """The only place where a training run waits for its device."""
-        pending: list[Tensor] = []
+    def read(self, now: Progress, merge: Callable[[Counts], Counts]) -> Reading:
+        """The only place where a training run waits for its device. `merge` adds up the terms of all workers; norms are
+        the same on all of them."""
+        terms: list[Tensor] = []
+        checks: list[Tensor] = []
         for _, sums, _, update in self._steps:
             if update is not None:
-                pending += sums.values()
-                pending += (update.norm, update.bad)
-        values = iter(torch.stack(pending).tolist() if pending else ())
+                terms += sums.values()
+                checks += (update.norm, update.bad)
+        merged = merge({"terms": torch.stack(terms)})["terms"] if terms else torch.zeros(0)
+        read = torch.cat((merged, *([torch.stack(checks)] if checks else []))).tolist()
+        values, checked = iter(read[: len(terms)]), iter(read[len(terms) :])
         means: dict[str, float] = defaultdict(float)
         weights: dict[str, float] = defaultdict(float)
         losses: list[float | None] = []
@@ -85,8 +90,8 @@ class Readings:
                 weights[name] += totals[name]
                 if name == "loss" and totals[name]:
                     losses[-1] = value / totals[name]
-            norms += next(values)
-            if next(values) and update.applied is None and bad is None:
+            norms += next(checked)
+            if next(checked) and update.applied is None and bad is None:
                 bad = before
         metrics: dict[str, float | None] = {
             "loss": None,

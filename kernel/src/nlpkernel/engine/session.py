@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from nlpkernel.context import Run
+    from nlpkernel.engine.naming import Names
     from nlpkernel.hookspecs.checkpoint import Store
-    from nlpkernel.hookspecs.communicator import Group, Update, Work
+    from nlpkernel.hookspecs.communicator import Group, Held, Update, Work
     from nlpkernel.hookspecs.data import Data, Microbatch
     from nlpkernel.lock import Lock
     from nlpkernel.plan import Plan
@@ -51,6 +52,9 @@ class Session:
         group: Group,
         data: Data,
         work: Work,
+        held: Sequence[Held],
+        trained: Sequence[Held],
+        names: Names,
         store: Store | None,
         lock: Lock,
         stateful: Mapping[str, Stateful],
@@ -58,6 +62,7 @@ class Session:
     ) -> None:
         self.plan, self.run, self.hooks, self.bus = plan, run, hooks, run.bus
         self.group, self.data, self.work, self.lock = group, data, work, lock
+        self.held, self.trained, self.names = held, trained, names
         self.stateful, self.length, self.end = stateful, length, length
         self.progress = Progress()
         self.memory = Memory(work.task.main)
@@ -158,7 +163,7 @@ class Session:
         """Read the device once and tell what it said."""
         if not len(self._readings):
             return {}
-        reading = self._readings.read(self.progress)
+        reading = self._readings.read(self.progress, self.group.merge)
         if reading.bad is not None:
             return self._latched(reading.bad)
         rates = [group["lr"] for group in self.work.optimizer.param_groups]
@@ -207,9 +212,13 @@ class Session:
     def decide(self, metrics: Mapping[str, float | None]) -> None:
         """Ask every policy; of several answers the strongest wins, and a run that stops is saved by `finish`."""
         answers = self.hooks.decisions(self.run, self.progress, metrics)
-        if not answers:
+        chosen = max(answers, key=lambda answer: answer[1].action) if answers else None
+        if metrics:
+            # What follows a clock may be answered otherwise elsewhere. Between two readings nobody looks at one.
+            chosen = Decision.shared(self.group.share, chosen)
+        if chosen is None:
             return
-        owner, strongest = max(answers, key=lambda answer: answer[1].action)
+        owner, strongest = chosen
         if strongest.action is Action.SAVE:
             self.save()
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import attrs
@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from nlpkernel.context import Run
-    from nlpkernel.hookspecs.data import Data
+    from nlpkernel.hookspecs.data import Batch, Data
     from nlpkernel.hookspecs.model import Anatomy, ParameterGroup
     from nlpkernel.hookspecs.optimizer import Schedule
     from nlpkernel.hookspecs.precision import Precision
     from nlpkernel.hookspecs.task import Counts, Task
-    from nlpkernel.state import Leaf
+    from nlpkernel.state import Kind, Leaf
+    from nlpkernel.supervise.post import Post
 
 
 @attrs.frozen
@@ -43,9 +44,29 @@ class Requirements:
     multiple: int = 1
 
 
+@attrs.frozen(kw_only=True, eq=False)
+class Held:
+    """One parameter or buffer of the model as this worker holds it.
+
+    tensor: plain, with memory of this worker; it is filled, has the gradient, is stepped and saved. kind: `Replicated`,
+    or which pieces of the whole it is. kept: a version holds it (not so a buffer that can be made again). saves: this
+    worker saves it, and no other saves the same pieces. first: of the workers that hold pieces of it, this one saves
+    what belongs to it as a whole (the number of steps of its optimizer).
+    """
+
+    name: str
+    tensor: Tensor
+    kind: Kind
+    kept: bool = True
+    saves: bool = True
+    first: bool = True
+
+
 @attrs.define(kw_only=True)
 class Work:
     """What a window and an update need, gathered once before the first step.
+
+    named: what this worker holds of the trained parameters, by their names.
 
     The three hooks are None where nobody implements them, so that nothing is asked in vain. `latch`: a window that is
     not finite stops all later updates on the device until the host looks; otherwise each is skipped for itself.
@@ -55,7 +76,7 @@ class Work:
     data: Data
     task: Task
     model: nn.Module
-    named: Sequence[tuple[str, nn.Parameter]]
+    named: Sequence[tuple[str, Tensor]]
     precision: Precision
     optimizer: torch.optim.Optimizer
     schedule: Schedule
@@ -102,10 +123,16 @@ class Group(Protocol):
     #: "data", "tensor", "pipe", "expert"
     axes: Mapping[str, Axis]
     requires: Requirements
+    #: Which stream of random numbers this worker draws from (dropout): workers that compute the same share one.
+    stream: int
 
     def agree(self, fingerprint: Mapping[str, str]) -> None:
-        """Compare `fingerprint` (plan, plugins, versions, model schema) on all workers before the first collective.
-        Raise TrainingError naming the first difference and the worker."""
+        """Compare `fingerprint` on all workers before the first collective: texts of several lines (plan, plugins,
+        versions, data, model schema) by what they say. Raise TrainingError naming the first line that differs, and the
+        worker."""
+
+    def share(self, value: Any) -> Any:
+        """The first worker's `value`, plain data, on all of them. Asked of all at the same point."""
 
     def assign(self, step: int, count: int) -> Sequence[int]:
         """Which of the `count` micro-batches of a window are this worker's."""
@@ -121,6 +148,14 @@ class Group(Protocol):
         filled afterwards.
         `finish_block` is applied to each block at the moment that the layout needs."""
 
+    def held(self, module: nn.Module) -> Sequence[Held]:
+        """Parameters and buffers of a distributed model as this worker holds them, tied ones once, in the order of
+        `named_parameters` and `named_buffers`."""
+
+    def trained(self, held: Sequence[Held]) -> Sequence[Held]:
+        """What the optimizer of this worker steps: parameters of `held`, or pieces of them. Their gradients are there
+        when it steps."""
+
     def create_optimizer(
         self,
         make: Callable[[Sequence[ParameterGroup]], torch.optim.Optimizer],
@@ -135,29 +170,28 @@ class Group(Protocol):
         self, work: Work, step: int, mine: Sequence[int], totals: Mapping[str, float]
     ) -> Mapping[str, Tensor]:
         """Forward and backward of my micro-batches; each term counts as its sum over the total. Returns the summed
-        terms of the whole window, on the device."""
+        terms of this worker, on the device: those of all workers are what `merge` gives. The same terms in the same
+        order on all."""
 
     def update(self, work: Work, number: int, sums: Mapping[str, Tensor]) -> Update:
         """Make the gradients global, unscale, clip by the global norm, set the rate for update `number` (applied ones
-        before it), step unless something is not finite, and clear the gradients."""
+        before it), step unless something is not finite, and clear the gradients. All workers find the same."""
+
+    def spread(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, bool]]:
+        """This worker's share of evaluation batches, which all workers iterate alike. Where a layout needs a forward of
+        everybody, a worker that has none left gets one again, marked False: it counts nothing."""
 
     def forward(self, work: Work, inputs: Mapping[str, Any]) -> Any:
-        """A forward without gradient, for evaluation."""
+        """A forward without gradient, for evaluation; outputs are whole on every worker."""
 
     def merge(self, counts: Counts) -> Counts:
-        """Counts summed over all workers."""
-
-    def model_state(self, module: nn.Module) -> Mapping[str, Leaf]:
-        """The model's parameters and buffers as leaves, tied ones once, by name."""
-
-    def load_model_state(self, module: nn.Module, leaves: Mapping[str, Any]) -> None:
-        """Put values back in place. Raise CheckpointError naming what is missing, extra or of another shape."""
+        """Counts summed over all workers. All give the same names and shapes."""
 
     def state(self) -> Mapping[str, Leaf]:
         """State of the communicator itself (residuals of compressors)."""
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take up what `state` gave."""
+        """Take up what `state` gave, of the same or another number of workers."""
 
     def barrier(self) -> None:
         """Wait for all workers."""
@@ -177,10 +211,17 @@ def launch(run: Run) -> Sequence[ProcessSpec]:  # type: ignore[empty-body]
     alone, as where another launcher has started the workers already. Light: no torch. In a worker it is not asked."""
 
 
+@hook("pick")
+def join(run: Run) -> Post | None:
+    """Asked where no supervisor of ours started this process, before anything is opened: its post among the workers
+    that another launcher (torchrun, Slurm, Kubernetes, Ray) started. None: it is alone."""
+
+
 POINT = Point(
     name="communicator",
     slot=True,
     must=("open_group",),
-    may=("launch",),
+    may=("launch", "join"),
+    free=True,
     help="the workers that run one plan together",
 )

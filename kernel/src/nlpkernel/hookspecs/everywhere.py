@@ -5,10 +5,10 @@ Nothing here is asked in a step unless some component of the plan implements it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import IntEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
@@ -69,6 +69,21 @@ class Decision:
     reason: str = ""
     windows: tuple[int, ...] = ()
 
+    @staticmethod
+    def shared(
+        share: Callable[[Any], Any], answer: tuple[str, Decision] | None
+    ) -> tuple[str, Decision] | None:
+        """The first worker's answer, and whose it is, on all workers; `share` is the group's."""
+        plain = None
+        if answer is not None:
+            owner, decision = answer
+            plain = [owner, int(decision.action), decision.reason, list(decision.windows)]
+        plain = share(plain)
+        if plain is None:
+            return None
+        owner, action, reason, windows = plain
+        return owner, Decision(Action(action), reason, tuple(windows))
+
 
 @hook("transform")
 def estimate(facts: Facts) -> Facts:  # type: ignore[empty-body]
@@ -111,12 +126,15 @@ def backward(run: Run, loss: Tensor, sums: Mapping[str, Tensor]) -> None:
 
 @hook("collect")
 def decide(run: Run, progress: Progress, metrics: Mapping[str, float | None]) -> Decision | None:
-    """Asked after every step, on the first worker, and of the log and the evaluation that end a run.
+    """Asked after every step, and of the log and the evaluation that end a run.
 
     `metrics` holds what became known in this step: logged values under their names ("loss"), evaluation results as
     "validation/loss"; it is empty in between, and who takes `metrics` alone is not asked then. With "non-finite" it
     holds the number (from 0) of a window that is not finite: no weight was changed by it or since, and the run stands
     before it.
+
+    With metrics, the first worker's answer holds for all. Without, each worker goes by its own: what is answered then
+    must follow from the progress alone, and from no clock.
     """
 
 

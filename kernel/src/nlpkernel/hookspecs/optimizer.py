@@ -35,6 +35,7 @@ def create_optimizer(run: Run, groups: Sequence[ParameterGroup]) -> torch.optim.
     """Make the optimizer. Only the communicator's group steps it.
 
     Each of torch's param groups holds "lr", its rate at factor 1, and "names", the names of its parameters in order.
+    A group of which this worker steps nothing is empty and stays, so that all workers have the same groups.
     The engine keeps that rate as "peak", and the group sets "lr" before each update. A component declares `need =
     "elementwise"` or `need = "whole_tensor"`: whether its update of one element depends on that element alone. An
     optimizer that honours torch's `found_inf` attribute (torch's fused ones do) has `_step_supports_amp_scaling =

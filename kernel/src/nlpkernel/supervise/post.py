@@ -63,6 +63,9 @@ class Post:
         """While the run goes on. `logs`: the folder for what is to be read later."""
         yield
 
+    def meet(self, what: str) -> None:
+        """The first worker says that it has done `what`; the others wait until it has."""
+
     def hears(self, event: Event) -> None:
         """An event of this process's bus."""
 
@@ -153,12 +156,12 @@ def appointed() -> bool:
     return CHANNEL in os.environ
 
 
-def take_post() -> Post:
-    """This process's post. The environment that names it is taken away, since it is not that of its children. Raise
-    UsageError where it names none."""
+def take_post() -> Post | None:
+    """This process's post under our supervisor; None where there is none. The environment that names it is taken away,
+    since it is not that of its children. Raise UsageError where it names none."""
     number = os.environ.pop(CHANNEL, None)
     if number is None:
-        return Post()
+        return None
     try:
         sock = socket.socket(fileno=int(number))
         sock.getpeername()

@@ -77,9 +77,14 @@ class Optimizer(ABC):
     ) -> list[TorchGroup]:
         """Groups as torch takes them: names in the order of the tensors, the peak rate, and decay where it applies.
 
-        Raises TrainingError OPT001 where there is nothing to train.
+        A group of which this worker steps nothing stays, empty: all workers have the same groups. Raises TrainingError
+        OPT001 where there is nothing to train.
         """
-        made = [
+        if not groups:
+            raise fail(
+                TrainingError, "OPT001", "there is nothing to train: no parameter was given to the optimizer"
+            )
+        return [
             {
                 "params": list(group.tensors),
                 "names": list(group.names),
@@ -87,10 +92,4 @@ class Optimizer(ABC):
                 "weight_decay": weight_decay if group.decay else 0.0,
             }
             for group in groups
-            if group.tensors
         ]
-        if not made:
-            raise fail(
-                TrainingError, "OPT001", "there is nothing to train: no parameter was given to the optimizer"
-            )
-        return made

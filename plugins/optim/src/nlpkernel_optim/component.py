@@ -205,9 +205,12 @@ class Muon(Optimizer):
 
         scale = self.scale(run)
         rest_lr = self.lr if self.rest_lr is None else self.rest_lr
-        hidden = [part for group in groups if (part := self._part(group, hidden=True)).tensors]
-        rest = [part for group in groups if (part := self._part(group, hidden=False)).tensors]
-        if not hidden:
+        tagged = [group for group in groups if not group.tags.isdisjoint(self.matrices)]
+        hidden = [self._part(group, hidden=True) for group in tagged]
+        rest = [self._part(group, hidden=False) for group in groups]
+        # A worker may step none of them; one that steps others of these groups sees what they are.
+        steps = any(group.tensors for group in tagged)
+        if not tagged or (steps and not any(part.tensors for part in hidden)):
             tags = sorted(set().union(*(group.tags for group in groups)))
             raise fail(
                 TrainingError,
@@ -219,11 +222,10 @@ class Muon(Optimizer):
             {**group, "hidden": True}
             for group in self.torch_groups(hidden, self.lr * scale, self.weight_decay)
         ]
-        if rest:
-            made += [
-                {**group, "hidden": False}
-                for group in self.torch_groups(rest, rest_lr * scale, self.weight_decay)
-            ]
+        made += [
+            {**group, "hidden": False}
+            for group in self.torch_groups(rest, rest_lr * scale, self.weight_decay)
+        ]
         require_fused(made, "muon")
         return muon.Muon(
             made,
