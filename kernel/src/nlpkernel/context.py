@@ -62,9 +62,9 @@ class Run:
     folder: the run's own folder. cache: a folder shared by all runs, for what can be made again. device, group, data,
     model are there from the moment that the engine opened them. quiet: whoever started the run wants to see warnings
     only. rehearsal: nothing is to be left outside `folder`. counts: what was skipped or repaired, by (who, what).
-    launch: a word that all workers of one start share, and
-    no other start has. pulse: where the loop is; work that takes minutes moves it (`run.pulse.moves += 1`, or by
-    `working`), or it looks stuck.
+    optimizer_need: "elementwise" where the update of one element depends on that element alone, else "whole_tensor".
+    launch: a word that all workers of one start share, and no other start has. pulse: where the loop is; work that
+    takes minutes moves it (`run.pulse.moves += 1`, or by `working`), or it looks stuck.
     """
 
     name: str
@@ -75,6 +75,7 @@ class Run:
     hooks: Hooks | None = None
     rank: int = 0
     world: int = 1
+    optimizer_need: str = "whole_tensor"
     device: torch.device | None = None
     group: Group | None = None
     data: Data | None = None

@@ -53,7 +53,8 @@ class Sharded:
 
 @attrs.frozen
 class PerWorker:
-    """Belongs to one worker (its random generators); among another number of workers nobody has it."""
+    """Belongs to one worker (its random generators): the one of that number takes it up, and one that was not there
+    then has none."""
 
     worker: int
 

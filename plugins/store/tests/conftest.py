@@ -5,7 +5,7 @@ import torch
 
 from nlpkernel.context import Run
 from nlpkernel.plan.train import Train
-from nlpkernel.state import Leaf, PerWorker, Sharded, Snapshot
+from nlpkernel.state import Leaf, PerWorker, Replicated, Sharded, Snapshot, Spread
 from nlpkernel_store.component import Store
 
 from .children import Children
@@ -55,7 +55,7 @@ def snapshot():
             tree=tree
             or {
                 "model/w": Leaf(weight),
-                "model/piece": Leaf(weight[1:], Sharded((6, 4), (2, 0))),
+                "model/piece": Leaf(weight[1:], Sharded.whole((2, 4))),
                 "optimizer/count": Leaf(seed),
                 "random/python": Leaf((3, tuple(range(seed, seed + 625)), None), PerWorker(0)),
             },
@@ -98,13 +98,18 @@ def files(run):
 def equal():
     """Whether two snapshots hold the same values, of the same types, in the same order."""
 
+    def whole(leaf):
+        if isinstance(leaf.value, Spread):
+            return Leaf(leaf.value.whole())
+        return Leaf(leaf.value, Replicated() if isinstance(leaf.kind, Sharded) else leaf.kind)
+
     def same(left, right):
         if (left.step, left.artifacts, left.facts) != (right.step, right.artifacts, right.facts):
             return False
         if list(left.tree) != list(right.tree):
             return False
         for path, leaf in left.tree.items():
-            other = right.tree[path]
+            leaf, other = whole(leaf), whole(right.tree[path])
             if leaf.kind != other.kind or type(leaf.value) is not type(other.value):
                 return False
             if isinstance(leaf.value, torch.Tensor):

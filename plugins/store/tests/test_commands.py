@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 
+import attrs
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -15,7 +16,11 @@ from nlpkernel import runs
 from nlpkernel.cli import main
 from nlpkernel.events import RunStarted
 from nlpkernel.plan import Plan
+from nlpkernel.state import Leaf, PerWorker, Sharded, Summed, local
 from nlpkernel_sdk.plans import record, tiny_plan
+from nlpkernel_store.component import Store
+from nlpkernel_store.options import Options, Worker
+from nlpkernel_store.store import VersionStore
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +140,7 @@ def test_diff_names_tensors_with_their_distance_and_what_else_is_other(command, 
     assert row["max_abs"] == pytest.approx(float((left - right).abs().max()))
     assert "random/python" not in {row["path"] for row in told["leaves"]}
     assert told["changes"] == []
-    assert command("diff", "8", "8")[:2] == (0, f"{told['b']} and {told['b']}: 16 leaves the same\n")
+    assert command("diff", "8", "8")[:2] == (0, f"{told['b']} and {told['b']}: 17 leaves the same\n")
 
 
 def load(folder, version):
@@ -352,3 +357,74 @@ def test_prune_removes_nothing_where_the_version_to_go_on_from_cannot_be_read(co
     assert command("rollback", "8-" + re.search(r"RUN 8-(\w+)", err)[1])[0] == 0
     assert command("prune", "--damaged")[0] == 0
     assert [row["step"] for row in listed()] == [4, 8]
+
+
+@pytest.fixture
+def split(folder):
+    """A version with the content of the newest, as two workers would save it that each hold half of the weights."""
+    catalogs = [Store(fsync=False).catalog(folder) for _ in range(2)]
+    stores = [
+        VersionStore(catalog, Options(), Worker(launch="two", rank=rank, world=2), write=True, notice=print)
+        for rank, catalog in enumerate(catalogs)
+    ]
+    for rank, store in enumerate(stores):
+        snapshot = store.load("12")
+        tree = dict(snapshot.tree)
+        weight = tree["model/head.weight"].value
+        half = Sharded.box((1, 4), (0, 2 * rank), (1, 2))
+        tree["model/head.weight"] = Leaf(local(weight, half), half)
+        tree["group/owed"] = Leaf(torch.ones(3), Summed(rank))
+        tree["random/own"] = Leaf(rank, PerWorker(rank))
+        store.save(attrs.evolve(snapshot, tree=tree))
+    (first, *_), _ = [store.settle(wait=True) for store in stores]
+    return first.version.name
+
+
+def test_show_tells_what_workers_hold_together_in_one_row(command, split):
+    code, out, _ = command("show", split)
+    assert code == 0
+    assert re.search(r"^workers +2$", out, re.MULTILINE)
+    for row in (
+        r"model/head.weight +float32 1 x 4 +sharded over 2 workers +16 B",
+        r"group/owed +float32 3 +summed over 2 workers +24 B",
+        r"model/head.bias +float32 1 +replicated +4 B",
+        r"random/own +plain +of worker 1 +1 B",
+    ):
+        assert len(re.findall(rf"^{row}$", out, re.MULTILINE)) == 1, row
+    leaves = json.loads(command("show", split, "--json")[1])["leaves"]
+    halves = [leaf for leaf in leaves if leaf["path"] == "model/head.weight"]
+    assert [leaf["worker"] for leaf in halves] == [0, 1]
+    assert [leaf["whole"] for leaf in halves] == [[1, 4]] * 2
+    assert halves[1]["pieces"] == [{"at": [0, 0], "offset": [0, 2], "shape": [1, 2]}]
+
+
+def test_diff_compares_what_pieces_make_whatever_the_layout(command, listed, split, folder):
+    code, out, _ = command("diff", listed()[2]["name"], split, "--json")
+    told = json.loads(out)
+    assert code == 1
+    assert [(row["path"], row["worker"], row["only"]) for row in told["leaves"]] == [
+        ("group/owed", None, "b"),
+        ("random/own", 0, "b"),
+        ("random/own", 1, "b"),
+    ]
+    assert told["same"] == 17
+    assert command("diff", split, split)[0] == 0
+    told = json.loads(command("diff", "8", split, "--json")[1])
+    left, right = (load(folder, version)["head.weight"] for version in ("8", split))
+    (row,) = [row for row in told["leaves"] if row["path"] == "model/head.weight"]
+    assert row["max_abs"] == pytest.approx(float((left - right).abs().max()))
+
+
+def test_pieces_are_exported_whole_and_imported_again_by_one_worker(command, listed, split, folder):
+    both = [load(folder, version) for version in (listed()[2]["name"], split)]
+    assert both[0].keys() == both[1].keys()
+    assert all(torch.equal(both[0][name], both[1][name]) for name in both[0])
+    code, out, _ = command(
+        "import", str(folder.parent / f"export-{split}"), "--base", split, "--tag", "again"
+    )
+    assert code == 0
+    assert "0 tensors of 2 differ from the base" in out
+    assert "what belongs to worker 1 alone is left behind" in out
+    told = json.loads(command("diff", split, "again", "--json")[1])
+    assert [(row["path"], row["worker"], row["only"]) for row in told["leaves"]] == [("random/own", 1, "a")]
+    assert json.loads(command("show", "again", "--json")[1])["workers"] == 1

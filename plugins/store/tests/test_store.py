@@ -186,18 +186,3 @@ def test_tensors_loaded_before_a_rotation_keep_their_values(open_store, snapshot
     loaded = store.load()
     put(store, snapshot(step=6, seed=2))
     assert torch.equal(loaded.tree["model/w"].value, snapshot(seed=1).tree["model/w"].value)
-
-
-def test_a_version_of_other_workers_is_refused_unless_it_is_whole_and_only_read(
-    open_store, snapshot, put, run
-):
-    put(open_store(), snapshot(step=1, tree={"w": Leaf(torch.ones(2)), "r": Leaf(1, PerWorker(0))}))
-    run.world = 2
-    with pytest.raises(CheckpointError, match=r"STO006 1-\w+ was saved by 1 workers, and there are 2"):
-        open_store().load()
-    assert open_store(write=False).load().tree["r"].value == 1
-    run.world = 1
-    put(open_store(), snapshot(step=2))
-    run.world = 2
-    with pytest.raises(CheckpointError, match="STO006"):
-        open_store(write=False).load()

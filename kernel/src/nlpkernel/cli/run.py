@@ -81,6 +81,6 @@ def finish(loop: Loop) -> int:
     """Take a run to its end and print its report; 128 + signal where a signal ended it."""
     for _ in loop.steps():
         pass
-    if not loop.quiet:
+    if loop.leads and not loop.quiet:
         say(loop.report().text())
     return 0 if loop.signal is None else 128 + loop.signal

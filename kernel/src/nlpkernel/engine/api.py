@@ -307,6 +307,11 @@ class Loop:
             # The run ended as it ended, and its caller has the report; a full disk must not hide what it says.
             _log.warning("the report of %s is missing: %s", self.folder, error)
 
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the run's first worker, which speaks for all."""
+        return self._post.rank == 0
+
     def report(self) -> Report:
         """What the run came to, once its steps are through."""
         assert self._report is not None, "a run that was not opened has raised"

@@ -83,6 +83,7 @@ def open_session(
     """
     run, hooks, composition = activate(plan, folder)
     run.quiet, run.rehearsal = quiet, rehearsal
+    run.optimizer_need = getattr(composition.slot("optimizer").component, "need", run.optimizer_need)
     if post is not None:
         run.rank, run.world, run.launch, run.pulse = post.rank, post.world, post.launch, post.pulse
     _at_exit(stack, "the kernel", lambda: _close_components(hooks, run))

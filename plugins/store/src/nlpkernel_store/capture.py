@@ -16,6 +16,7 @@ from nlpkernel.state import Kind, Replicated, Snapshot
 from nlpkernel_store.buffers import bytes_of
 from nlpkernel_store.packs import TYPES, Piece
 from nlpkernel_store.plain import encode, refuse
+from nlpkernel_store.shares import own_fault
 
 #: Plain data from so many bytes on goes into a pack, where it is written again only when it changes.
 _LARGE = 64 << 10
@@ -61,7 +62,8 @@ def capture(
     """Encode and copy. `copy` brings tensors to the host as dense memory. Only the `first` worker keeps what is the
     same on all of them. `owner` names the component that a leaf is of, where that is known.
 
-    Raise CheckpointError (STO001) naming a value that cannot be stored, and whose it is, before anything is copied.
+    Raise CheckpointError naming a value that cannot be stored (STO001), or that is not what its kind says (STO006), and
+    whose it is, before anything is copied.
     """
     tree = {
         path: leaf for path, leaf in snapshot.tree.items() if first or not isinstance(leaf.kind, Replicated)
@@ -73,7 +75,10 @@ def capture(
     path = ""
     try:
         for path, leaf in tree.items():
-            if isinstance(leaf.value, Tensor):
+            tensor = isinstance(leaf.value, Tensor)
+            if wrong := own_fault(leaf.kind, tuple(leaf.value.shape) if tensor else None):
+                raise refuse(path, wrong, "STO006")
+            if tensor:
                 check(leaf.value, path)
                 tied[path] = seen.setdefault(_identity(leaf.value, path), path)
             else:

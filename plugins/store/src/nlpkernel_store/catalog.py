@@ -62,7 +62,7 @@ class Catalog:
         manifest, parts = manifests.read(entry, data)
         try:
             return manifest, [Part.load(part) for part in parts]
-        except (ValueError, TypeError, KeyError) as error:
+        except manifests.MALFORMED as error:
             raise Damaged(f"the manifest cannot be read: {error}") from error
 
     def readable(self, entries: Sequence[Entry] | None = None) -> dict[Entry, Manifest]:

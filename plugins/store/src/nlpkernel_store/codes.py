@@ -36,14 +36,16 @@ CODES: dict[str, tuple[str, str]] = {
         "Install that release or a later one: pip install -U nlpkernel-plugin-store.",
     ),
     "STO006": (
-        "a version was saved by another number of workers",
-        "Each worker takes up the pieces that the worker of its number has saved, so a version loads with the\n"
-        "number of workers that it was saved by. Set that number in [communicator].",
+        "what the workers hold of a value does not make one",
+        "The pieces that workers save of a tensor make up each worker's own tensor and, together, the whole,\n"
+        "each element once; what is the same on all, or belongs to one, is saved once. The message names the\n"
+        "leaf and what does not fit. The communicator says wrongly what its workers hold. No version was made.",
     ),
     "STO007": (
         "workers did not save",
         "A version is complete when every worker has written its part. The workers named did not within\n"
-        "checkpoint.rank_timeout, or reported what failed. Older versions are untouched. See their logs.",
+        "checkpoint.rank_timeout, or reported what failed, or the first worker does not see the file that they\n"
+        "wrote: then they do not share one folder. Older versions are untouched. See their logs.",
     ),
     "STO008": (
         "that cannot be a tag",

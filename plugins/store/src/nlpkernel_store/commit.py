@@ -6,7 +6,7 @@ import itertools
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import attrs
@@ -31,7 +31,9 @@ from nlpkernel_store.manifest import (
 from nlpkernel_store.options import Options, Worker
 from nlpkernel_store.packs import Piece
 from nlpkernel_store.places.tiers import cool
+from nlpkernel_store.plain import refuse
 from nlpkernel_store.rotation import kept
+from nlpkernel_store.shares import fault, shares
 
 _log = logging.getLogger("nlpkernel.store")
 _T = TypeVar("_T")
@@ -77,7 +79,11 @@ class Committer:
                 self._patiently(lambda: gathering.put(part.dump()))
             else:
                 stored = [part.dump(), *(gathering.gather() if several else ())]
-                manifest = self._manifest(contents, save, [Part.load(each) for each in stored])
+                whole = [Part.load(each) for each in stored]
+                _check(whole)
+                if several:
+                    self._patiently(lambda: gathering.await_packs(whole))
+                manifest = self._manifest(contents, save, whole)
                 self._patiently(lambda: self._commit(manifest, stored))
         except BaseException as error:
             self._undo(save)
@@ -90,7 +96,7 @@ class Committer:
         entry = self._pending
         assert entry is not None, "it was committed"
         self.parent = entry
-        self._share(entry, [Part.load(each) for each in stored])
+        self._share(entry, whole)
         self._rotate(entry, manifest)
         if several:
             self._end(gathering)
@@ -163,7 +169,7 @@ class Committer:
         there = self.catalog.files.names(packs.FOLDER)
         return blobs, {name: size for name, size in sizes.items() if there.get(name) == size.file}
 
-    def _share(self, entry: Entry, stored: list[Part]) -> None:
+    def _share(self, entry: Entry, stored: Sequence[Part]) -> None:
         blobs: dict[sharing.Key, Blob] = {}
         sizes: dict[str, PackSize] = {}
         for part in stored:
@@ -293,6 +299,13 @@ class Committer:
                 gathering.end()
         except OSError as second:
             _log.warning("the other workers were not told: %s", second)
+
+
+def _check(stored: Sequence[Part]) -> None:
+    """Raise CheckpointError (STO006) for a leaf of which the workers' shares do not make one value."""
+    for path, given in shares(stored).items():
+        if wrong := fault(given):
+            raise refuse(path, wrong, "STO006")
 
 
 def _stored(item: Item, content: Blob | bytes | str) -> StoredLeaf:

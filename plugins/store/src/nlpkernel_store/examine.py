@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import attrs
 
 from nlpkernel.errors import CheckpointError, Place, Problem
+from nlpkernel.state import PerWorker, Replicated
 from nlpkernel_store.catalog import Catalog
 from nlpkernel_store.codes import OWNER
 from nlpkernel_store.hashing import digest, digests
-from nlpkernel_store.manifest import Blob, Damaged, Entry, NewerFormat, PackSize, Part
+from nlpkernel_store.manifest import Blob, Damaged, Entry, NewerFormat, PackSize, Part, StoredLeaf
+from nlpkernel_store.shares import checked, shares
 
 #: Leaves that a message names.
 _NAMED = 20
@@ -82,6 +84,28 @@ class Mapped:
         return memoryview(mapped)[blob.offset : blob.offset + blob.size]
 
 
+def portion(parts: Sequence[Part], rank: int, world: int, copied: Callable[[str], bool]) -> Sequence[Part]:
+    """What the worker `rank` of `world` compares of a version that all of them load, so that each need not read all of
+    it: what it takes up as a whole, and of pieces and addends those that every `world`-th worker has saved. Together
+    they compare all. Pieces in packs that are `copied` to this machine are compared by each, for the copy of another
+    machine says nothing of this one. Raise ValueError where a leaf is tied to none.
+    """
+    found = []
+    for number, part in enumerate(parts):
+        if number % world != rank:
+            away = {name for name in part.packs if copied(name)}
+            stored = {
+                share.leaf.path: share.leaf
+                for given in shares([part]).values()
+                for share in given
+                if isinstance(share.kind, Replicated)
+                or (not isinstance(share.kind, PerWorker) and _pack(share.leaf) in away)
+            }
+            part = attrs.evolve(part, leaves=tuple(stored.values()))
+        found.append(part)
+    return found
+
+
 def compare(catalog: Catalog, mapped: Mapped, parts: Sequence[Part]) -> list[Damage]:
     """Damage of the blobs of `parts`; of each pack that is missing or cut short one, of the others one for a blob."""
     found = _compare(catalog, mapped, parts)
@@ -121,7 +145,8 @@ def examine(catalog: Catalog, entry: Entry) -> list[Damage]:
     """Everything that is wrong with a version. Raise NewerFormat."""
     try:
         _, parts = catalog.read(entry)
-    except Damaged as error:
+        checked(parts)
+    except (Damaged, ValueError) as error:
         return [Damage(catalog.files.describe(entry.file), str(error))]
     return compare(catalog, Mapped(catalog, parts), parts)
 
@@ -160,6 +185,10 @@ def newest_sound(catalog: Catalog, but: Entry) -> Entry | None:
         except NewerFormat:
             continue
     return None
+
+
+def _pack(leaf: StoredLeaf) -> str | None:
+    return leaf.content.pack if isinstance(leaf.content, Blob) else None
 
 
 def _users(parts: Sequence[Part]) -> dict[Blob, list[str]]:

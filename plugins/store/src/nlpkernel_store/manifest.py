@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from nlpkernel.state import Kind, PerWorker, Replicated, Sharded
+from nlpkernel.state import Kind, PerWorker, Piece, Replicated, Sharded, Summed
 from nlpkernel_store.plain import decode, encode
 
 #: Raised with every change that an older release would read wrongly.
@@ -21,6 +21,8 @@ FORMAT = 1
 
 FOLDER = "manifests/"
 _NAME = re.compile(r"manifests/(?P<serial>\d{6,})-(?P<step>\d{8,})-(?P<id>[0-9a-f]{64})\.msgpack")
+#: Raised where content is not what a manifest consists of.
+MALFORMED = (ValueError, TypeError, KeyError, AttributeError)
 #: Hexadecimal digits of the id in the name that is shown.
 _SHOWN = 12
 
@@ -131,10 +133,10 @@ class Part:
 
     @classmethod
     def load(cls, data: bytes) -> Part:
-        """Read a part. Raise ValueError, TypeError or KeyError where the bytes are none."""
+        """Read a part. Raise what MALFORMED lists where the bytes are none."""
         stored = decode(data)
         packs = {name: PackSize(*size) for name, *size in stored["packs"]}
-        names = list(packs)
+        names = dict(enumerate(packs))
 
         def content(value: Any) -> Blob | bytes | str:
             if isinstance(value, tuple):
@@ -145,7 +147,13 @@ class Part:
         return cls(
             packs=packs,
             leaves=tuple(
-                StoredLeaf(path=path, kind=_kind_of(kind), content=content(value), dtype=dtype, shape=shape)
+                StoredLeaf(
+                    path=path,
+                    kind=_kind_of(kind),
+                    content=content(value),
+                    dtype=dtype,
+                    shape=_sizes(shape),
+                )
                 for path, kind, value, dtype, shape in stored["leaves"]
             ),
             artifacts={name: content(value) for name, value in stored["artifacts"].items()},  # type: ignore[misc]
@@ -207,7 +215,7 @@ def read(entry: Entry, data: bytes) -> tuple[Manifest, list[bytes]]:
         del content["format"]
         parts = content.pop("parts")
         manifest = Manifest(**content)
-    except (ValueError, TypeError, KeyError) as error:
+    except MALFORMED as error:
         raise Damaged(f"the manifest cannot be read: {error}") from error
     if (manifest.serial, manifest.step) != (entry.serial, entry.step):
         raise Damaged(
@@ -220,18 +228,32 @@ def _kind(kind: Kind) -> tuple[Any, ...]:
     match kind:
         case Replicated():
             return ("replicated",)
-        case Sharded(shape, offset):
-            return ("sharded", tuple(shape), tuple(offset))
+        case Sharded(shape, pieces):
+            stored = tuple((tuple(each.at), tuple(each.offset), tuple(each.shape)) for each in pieces)
+            return ("sharded", tuple(shape), stored)
         case PerWorker(worker):
             return ("worker", worker)
+        case Summed(worker):
+            return ("summed", worker)
 
 
 def _kind_of(stored: tuple[Any, ...]) -> Kind:
     match stored:
         case ("replicated",):
             return Replicated()
-        case ("sharded", shape, offset):
-            return Sharded(shape, offset)
+        case ("sharded", shape, pieces):
+            return Sharded(
+                _sizes(shape),
+                tuple(Piece(_sizes(at), _sizes(offset), _sizes(size)) for at, offset, size in pieces),
+            )
         case ("worker", worker):
             return PerWorker(worker)
+        case ("summed", worker):
+            return Summed(worker)
     raise ValueError(f"unknown kind of leaf {stored!r}")
+
+
+def _sizes(stored: Any) -> tuple[int, ...]:
+    if type(stored) is tuple and all(type(each) is int and each >= 0 for each in stored):
+        return stored
+    raise ValueError(f"{stored!r} are no sizes")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from nlpkernel.errors import CheckpointError, fail
 from nlpkernel_store.catalog import PARTS
 from nlpkernel_store.codes import OWNER
+from nlpkernel_store.manifest import Part
 from nlpkernel_store.options import Worker
+from nlpkernel_store.packs import FOLDER
 from nlpkernel_store.places import Place
 from nlpkernel_store.plain import decode, encode
 
@@ -48,6 +50,26 @@ class Gathering:
                 return [found[rank] for rank in range(1, self._worker.world)]
         ranks = ", ".join(map(str, sorted(missing)))
         raise _not_saved(f"no part came from worker {ranks} within {self._timeout:g} s")
+
+    def await_packs(self, parts: Sequence[Part]) -> None:
+        """On the first worker: until every pack that a part names is there, whole. Where several machines share a
+        folder, one may see a file later than the other wrote it. Raise CheckpointError (STO007) naming one that is not
+        seen in time."""
+        for _ in self._looks(self._timeout):
+            there = self._files.names(FOLDER)
+            wrong = [
+                (worker, name, size.file)
+                for worker, part in enumerate(parts)
+                for name, size in part.packs.items()
+                if there.get(name) != size.file
+            ]
+            if not wrong:
+                return
+        worker, name, size = wrong[0]
+        found = f"has {there[name]:,}" if name in there else "is not there"
+        raise _not_saved(
+            f"worker {worker} names {self._files.describe(name)} with {size:,} bytes, and it {found}"
+        )
 
     def end(self) -> None:
         """On the first worker: the save is over, whatever became of it."""

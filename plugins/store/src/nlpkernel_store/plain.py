@@ -39,9 +39,9 @@ def decode(data: bytes) -> Any:
     return _unwrap(msgpack.unpackb(data, ext_hook=_integer, unicode_errors="surrogatepass"))
 
 
-def refuse(name: str, why: str) -> CheckpointError:
+def refuse(name: str, why: str, code: str = "STO001") -> CheckpointError:
     """The error for a value that cannot be stored."""
-    return fail(CheckpointError, "STO001", f"{name} cannot be stored: {why}", owner=OWNER)  # type: ignore[return-value]
+    return fail(CheckpointError, code, f"{name} cannot be stored: {why}", owner=OWNER)  # type: ignore[return-value]
 
 
 def _wrap(value: Any, trail: _Trail, depth: int) -> Any:

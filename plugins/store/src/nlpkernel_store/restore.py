@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from nlpkernel.state import Kind, Leaf, PerWorker, Replicated, Snapshot
+from nlpkernel.state import Addends, Leaf, PerWorker, Piece, Replicated, Sharded, Snapshot, Spread, Summed
 from nlpkernel_store.examine import Mapped
-from nlpkernel_store.manifest import Blob, Manifest, Part, StoredLeaf
+from nlpkernel_store.manifest import Blob, Manifest, Part
+from nlpkernel_store.packs import TYPES
 from nlpkernel_store.plain import decode
+from nlpkernel_store.shares import Share, checked
 
 
-def restore(manifest: Manifest, parts: Sequence[Part], mapped: Mapped) -> Snapshot:
-    """The snapshot that the leaves of `parts` make. Tied leaves come back as one tensor; all others have memory of
-    their own, also where they were equal. Raise ValueError, TypeError, KeyError where they are not what was written,
-    Damaged where a pack is gone.
+def restore(manifest: Manifest, parts: Sequence[Part], mapped: Mapped, rank: int = 0) -> Snapshot:
+    """What the worker `rank` takes up of the parts of all workers, however many: everything but what belongs to other
+    workers alone. Tied leaves come back as one tensor; all others have memory of their own, also where they were equal.
+
+    Raise what MALFORMED lists where they are not what was written, Damaged where a pack is gone.
     """
-    given: set[Blob] = set()
+    found = checked(parts)
+    values = Values(found, mapped)
     tree: dict[str, Leaf] = {}
-    for part in parts:
-        values: dict[str, Any] = {}
-        for leaf in part.leaves:
-            values[leaf.path] = _value(leaf, values, mapped, given)
-            tree[leaf.path] = Leaf(values[leaf.path], leaf.kind)
+    for path, given in found.items():
+        if isinstance(given[0].kind, PerWorker):
+            given = [share for share in given if share.kind == PerWorker(rank)]
+        if given:
+            kind = given[0].kind
+            tree[path] = Leaf(values.of(given), kind if isinstance(kind, PerWorker) else Replicated())
     artifacts = {
         name: bytes(mapped.view(content)) if isinstance(content, Blob) else content
         for part in parts
@@ -34,47 +41,85 @@ def restore(manifest: Manifest, parts: Sequence[Part], mapped: Mapped) -> Snapsh
     return Snapshot(step=manifest.step, tree=tree, artifacts=artifacts, facts=decode(manifest.facts))
 
 
-def mine(parts: Sequence[Part], rank: int) -> list[Part]:
-    """What the worker `rank` takes up of the parts of as many workers: what is the same on all, and its own."""
-    if rank == 0:
-        return [parts[0]]
-    shared = Part(
-        packs=parts[0].packs,
-        leaves=tuple(leaf for leaf in parts[0].leaves if isinstance(leaf.kind, Replicated)),
-        artifacts=parts[0].artifacts,
-    )
-    return [shared, parts[rank]]
+class Values:
+    """Values of leaves, each made once; `found`: all of them that are made."""
 
+    def __init__(self, found: Mapping[str, Sequence[Share]], mapped: Mapped) -> None:
+        self._mapped = mapped
+        self._made: dict[tuple[int, str], Tensor] = {}
+        lent = {
+            (share.part, share.leaf.path): share.leaf.content
+            for given in found.values()
+            for share in given
+            if isinstance(share.kind, Sharded)
+        }
+        # How many leaves hand out pieces of a blob. Nobody else gets its memory.
+        self._lent = Counter(content for content in lent.values() if isinstance(content, Blob))
+        self._given = set(self._lent)
 
-def whole(kinds: Sequence[Kind]) -> bool:
-    """Whether leaves of these kinds are whole values, so that anybody can take them up."""
-    return all(isinstance(kind, (Replicated, PerWorker)) for kind in kinds)
+    def of(self, given: Sequence[Share]) -> Any:
+        """The value that the shares of a leaf make; of one that belongs to a worker there is one share."""
+        first = given[0]
+        if first.leaf.dtype is None:
+            return self._plain(first)
+        match first.kind:
+            case Sharded(shape):
+                return self._spread(shape, given)
+            case Summed():
+                return Addends(
+                    {
+                        share.kind.worker: self._tensor(share)
+                        for share in given
+                        if isinstance(share.kind, Summed)
+                    }
+                )
+        return self._tensor(first)
 
+    def _spread(self, shape: tuple[int, ...], given: Sequence[Share]) -> Spread:
+        parts: list[tuple[Piece, Tensor]] = []
+        for share in given:
+            assert isinstance(share.kind, Sharded)
+            tensor = self._tensor(share, lend=True)
+            parts += [(piece, tensor) for piece in share.kind.pieces]
+        if not parts:
+            # A whole without elements, of which nobody has a piece.
+            parts = [(Sharded.whole(shape).pieces[0], tensor.new_empty(shape))]
+        equal = any(
+            isinstance(share.leaf.content, Blob) and self._lent[share.leaf.content] > 1 for share in given
+        )
+        return Spread(shape, parts, shared=equal)
 
-def value(leaf: StoredLeaf, mapped: Mapped) -> Any:
-    """The value of one leaf that is not tied to another."""
-    return _value(leaf, {}, mapped, set())
+    def _plain(self, share: Share) -> Any:
+        content = share.leaf.content
+        assert not isinstance(content, str), "what a leaf is tied to is tied to nothing"
+        return decode(bytes(self._mapped.view(content)) if isinstance(content, Blob) else content)
 
+    def _tensor(self, share: Share, *, lend: bool = False) -> Tensor:
+        """lend: a piece of it is taken out of it."""
+        key = share.part, share.leaf.path
+        if key not in self._made:
+            self._made[key] = self._mapping(share, lend)
+        return self._made[key]
 
-def _value(leaf: StoredLeaf, values: dict[str, Any], mapped: Mapped, given: set[Blob]) -> Any:
-    content = leaf.content
-    if isinstance(content, str):
-        return values[content]
-    if leaf.dtype is None:
-        return decode(bytes(mapped.view(content)) if isinstance(content, Blob) else content)
-    dtype = getattr(torch, leaf.dtype)
-    if isinstance(content, bytes):
-        return torch.empty(leaf.shape, dtype=dtype)  # Only tensors without elements are in the manifest.
-    return _tensor(content, dtype, leaf.shape, mapped, given)
-
-
-def _tensor(
-    blob: Blob, dtype: torch.dtype, shape: tuple[int, ...], mapped: Mapped, given: set[Blob]
-) -> Tensor:
-    # A memory map is a buffer that can be written to: what is written stays in this process.
-    flat = torch.frombuffer(mapped[blob.pack], dtype=torch.uint8, count=blob.size, offset=blob.offset)
-    tensor = flat.view(dtype).view(shape)
-    if blob in given:
-        return tensor.clone()
-    given.add(blob)
-    return tensor
+    def _mapping(self, share: Share, lend: bool) -> Tensor:
+        leaf = share.leaf
+        assert leaf.dtype is not None, "it is a tensor"
+        if leaf.dtype not in TYPES:
+            raise ValueError(f"{leaf.path} is of the unknown type {leaf.dtype}")
+        dtype = getattr(torch, leaf.dtype)
+        content, size = leaf.content, math.prod(leaf.shape) * TYPES[leaf.dtype][1]
+        if size != (content.size if isinstance(content, Blob) else 0):
+            raise ValueError(f"{leaf.path} of {leaf.dtype} {list(leaf.shape)} does not have {size} bytes")
+        if not isinstance(content, Blob):
+            return torch.empty(leaf.shape, dtype=dtype)  # Only tensors without elements are in the manifest.
+        # A memory map is a buffer that can be written to: what is written stays in this process.
+        flat = torch.frombuffer(
+            self._mapped[content.pack], dtype=torch.uint8, count=content.size, offset=content.offset
+        )
+        tensor = flat.view(dtype).view(leaf.shape)
+        if lend:
+            return tensor
+        if content in self._given:
+            return tensor.clone()
+        self._given.add(content)
+        return tensor

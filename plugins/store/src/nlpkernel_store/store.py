@@ -16,12 +16,12 @@ from nlpkernel_store.capture import Contents, capture
 from nlpkernel_store.catalog import Catalog
 from nlpkernel_store.codes import OWNER
 from nlpkernel_store.commit import Committer
-from nlpkernel_store.examine import Damage, Mapped, compare, damaged, examine
-from nlpkernel_store.manifest import Damaged, Entry, Manifest, NewerFormat, Part
+from nlpkernel_store.examine import Damage, Mapped, compare, damaged, examine, portion
+from nlpkernel_store.manifest import MALFORMED, Damaged, Entry, Manifest, NewerFormat, Part
 from nlpkernel_store.options import Options, Worker
 from nlpkernel_store.plain import refuse
 from nlpkernel_store.references import resolve
-from nlpkernel_store.restore import mine, restore, whole
+from nlpkernel_store.restore import restore
 from nlpkernel_store.writer import Writer
 
 _log = logging.getLogger("nlpkernel.store")
@@ -60,8 +60,8 @@ class VersionStore:
     def save(self, snapshot: Snapshot) -> None:
         """Copy the state and hand it to the writer, once that is through with the version before.
 
-        Raise CheckpointError (STO001), naming leaf and owner, for a value that cannot be stored; nothing is written
-        then.
+        Raise CheckpointError (STO001, STO006), naming leaf and owner, for a value that cannot be stored; nothing is
+        written then.
         """
         assert self._writes, "a store that was opened for reading does not save"
         began = time.monotonic()
@@ -84,18 +84,19 @@ class VersionStore:
     def load(self, reference: str | None = None) -> Snapshot:
         """The version `reference`, or the one that training goes on from. Raise CheckpointError: STO003 where it is
         damaged, naming files, leaves, both digests and the newest sound version; STO004 where there is none; STO005 for
-        a newer format; STO006 for one of another number of workers.
+        a newer format. With `verify`, all workers together compare every byte (see `portion`).
         """
         self._writer.wait()
         entry = resolve(self.catalog, reference)
         manifest, stored = self._read(entry)
-        wanted = self._wanted(entry, manifest, stored)
-        mapped = Mapped(self.catalog, wanted)
-        if self._options.verify and (damage := compare(self.catalog, mapped, wanted)):
-            raise damaged(self.catalog, entry, damage)
+        worker, mapped = self._worker, Mapped(self.catalog, stored)
         try:
-            snapshot = restore(manifest, wanted, mapped)
-        except (Damaged, ValueError, TypeError, KeyError) as error:
+            if self._options.verify:
+                mine = portion(stored, worker.rank, worker.world, self.catalog.files.copies)
+                if damage := compare(self.catalog, mapped, mine):
+                    raise damaged(self.catalog, entry, damage)
+            snapshot = restore(manifest, stored, mapped, worker.rank)
+        except (Damaged, *MALFORMED) as error:
             file = error.file if isinstance(error, Damaged) else ""
             what = str(error) if file else f"its content cannot be read: {error}"
             damage = [Damage(self.catalog.files.describe(file or entry.file), what)]
@@ -177,22 +178,6 @@ class VersionStore:
             raise damaged(self.catalog, entry, [damage]) from error
         except NewerFormat as error:
             raise self._newer(entry, error) from error
-
-    def _wanted(self, entry: Entry, manifest: Manifest, stored: Sequence[Part]) -> Sequence[Part]:
-        """The parts that this worker takes up."""
-        if manifest.world == self._worker.world:
-            return mine(stored, self._worker.rank)
-        kinds = [leaf.kind for part in stored for leaf in part.leaves]
-        if self._writes or not whole(kinds):
-            raise fail(
-                CheckpointError,
-                "STO006",
-                f"{entry.name} was saved by {manifest.world} workers, and there are {self._worker.world}",
-                place=Place(self.catalog.files.describe(entry.file)),
-                owner=OWNER,
-                hint=f"run it with {manifest.world} workers",
-            )
-        return stored
 
     def _newer(self, entry: Entry, error: NewerFormat) -> CheckpointError:
         return fail(  # type: ignore[return-value]

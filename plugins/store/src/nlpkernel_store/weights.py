@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from nlpkernel.state import Sharded
+from nlpkernel.state import Addends, Spread
 from nlpkernel_store.examine import Mapped
 from nlpkernel_store.manifest import Manifest, Part
 from nlpkernel_store.restore import restore
@@ -18,20 +19,24 @@ _CHUNK = 1 << 22
 
 
 def model_weights(manifest: Manifest, parts: Sequence[Part], mapped: Mapped) -> dict[str, Tensor]:
-    """The model's tensors under its own names; those that are whole are the mapped files."""
+    """The model's tensors under its own names; those that lie in one piece are the mapped files."""
     found: dict[str, Tensor] = {}
-    for part in parts:
-        for path, leaf in restore(manifest, [part], mapped).tree.items():
-            if not path.startswith(_MODEL) or not isinstance(leaf.value, Tensor):
-                continue
-            name = path.removeprefix(_MODEL)
-            if isinstance(leaf.kind, Sharded):
-                whole = found.setdefault(name, torch.empty(leaf.kind.shape, dtype=leaf.value.dtype))
-                slices = zip(leaf.kind.offset, leaf.value.shape, strict=True)
-                whole[tuple(slice(start, start + length) for start, length in slices)] = leaf.value
-            else:
-                found.setdefault(name, leaf.value)
+    for path, leaf in restore(manifest, parts, mapped).tree.items():
+        if path.startswith(_MODEL) and isinstance(leaf.value, (Tensor, Spread)):
+            found[path.removeprefix(_MODEL)] = whole(leaf.value)
     return found
+
+
+def whole(value: Any) -> Any:
+    """A value of a loaded leaf in one: pieces put together, addends added up."""
+    if isinstance(value, Spread):
+        return value.whole()
+    return value.total() if isinstance(value, Addends) else value
+
+
+def equal(left: Tensor, right: Tensor) -> bool:
+    """Whether two tensors of one shape and type are the same bit for bit."""
+    return left.numel() == 0 or torch.equal(*(_bits(each) for each in (left, right)))
 
 
 def distance(left: Tensor, right: Tensor) -> float:
@@ -46,6 +51,10 @@ def distance(left: Tensor, right: Tensor) -> float:
             return largest
         most = max(most, largest)
     return most
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
 def _number(tensor: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from nlpkernel_store.codes import OWNER
 from nlpkernel_store.examine import Damage, damaged
 from nlpkernel_store.manifest import Damaged, Entry, Manifest, NewerFormat, Part
 from nlpkernel_store.plain import decode, encode
+from nlpkernel_store.shares import checked
 
 
 @attrs.frozen
@@ -67,8 +68,10 @@ def open_versions(run: str, *, write: bool = False) -> tuple[Path, Catalog]:
 def read(catalog: Catalog, entry: Entry) -> tuple[Manifest, list[Part]]:
     """All that a version consists of. Raise CheckpointError (STO003, STO005)."""
     try:
-        return catalog.read(entry)
-    except Damaged as error:
+        manifest, parts = catalog.read(entry)
+        checked(parts)
+        return manifest, parts
+    except (Damaged, ValueError) as error:
         raise damaged(catalog, entry, [Damage(catalog.files.describe(entry.file), str(error))]) from error
     except NewerFormat as error:
         raise fail(CheckpointError, "STO005", f"{entry.name} has {error}", owner=OWNER) from error

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nlpkernel.cli.output import count, say, table, write_json
-from nlpkernel.state import PerWorker, Replicated
+from nlpkernel.state import PerWorker, Sharded
 from nlpkernel_store.catalog import Catalog
 from nlpkernel_store.commands.common import (
     facts_of,
@@ -17,13 +17,14 @@ from nlpkernel_store.commands.common import (
     run_argument,
     version_argument,
 )
-from nlpkernel_store.manifest import Manifest, Part, StoredLeaf
+from nlpkernel_store.manifest import Blob, Manifest, Part
 from nlpkernel_store.references import resolve
+from nlpkernel_store.shares import Share, shares
 
 if TYPE_CHECKING:
-    from nlpkernel_store.examine import Mapped
+    from nlpkernel_store.restore import Values
 
-#: A leaf by its path, and the worker that it belongs to, or None where it is the same on all.
+#: A leaf by its path, and the worker that it belongs to, or None where it is of all together.
 _Key = tuple[str, int | None]
 
 
@@ -66,12 +67,13 @@ def _other(left: Manifest, right: Manifest) -> list[str]:
 
 def _leaves(catalog: Catalog, left: Sequence[Part], right: Sequence[Part]) -> list[dict[str, Any]]:
     from nlpkernel_store.examine import Mapped
+    from nlpkernel_store.restore import Values
 
     a, b = _by_key(left), _by_key(right)
-    maps = Mapped(catalog, left), Mapped(catalog, right)
+    values = Values(shares(left), Mapped(catalog, left)), Values(shares(right), Mapped(catalog, right))
     rows = []
     for key in dict.fromkeys([*a, *b]):
-        found = _difference(a.get(key), b.get(key), maps)
+        found = _difference(a.get(key), b.get(key), values)
         if found is not None:
             text, most = found
             only = "b" if key not in a else "a" if key not in b else ""
@@ -80,43 +82,42 @@ def _leaves(catalog: Catalog, left: Sequence[Part], right: Sequence[Part]) -> li
 
 
 def _difference(
-    a: StoredLeaf | None, b: StoredLeaf | None, maps: tuple[Mapped, Mapped]
+    a: Sequence[Share] | None, b: Sequence[Share] | None, values: tuple[Values, Values]
 ) -> tuple[str, float | None] | None:
     if a is None or b is None:
         return f"only in the {'second' if a is None else 'first'}", None
-    if (a.dtype, a.shape) != (b.dtype, b.shape):
+    if _type(a) != _type(b):
         return f"{_type(a)} in the first, {_type(b)} in the second", None
-    if _same(a, b):
+    if _stored(a) == _stored(b):
         return None
-    from nlpkernel_store.restore import value
+    from nlpkernel_store.weights import distance, equal, whole
 
-    left, right = value(a, maps[0]), value(b, maps[1])
-    if a.dtype is None:
+    # Other workers may hold other pieces of the same, so that digests say nothing.
+    left, right = (whole(each.of(given)) for each, given in zip(values, (a, b), strict=True))
+    if a[0].leaf.dtype is None:
         return None if left == right else ("other values", None)
-    from nlpkernel_store.weights import distance
-
+    if equal(left, right):
+        return None
     most = distance(left, right)
     return f"at most {most:.6g}", most
 
 
-def _same(a: StoredLeaf, b: StoredLeaf) -> bool:
-    if isinstance(a.content, bytes) or isinstance(b.content, bytes):
-        return a.content == b.content
-    return (a.content.digest, a.content.size) == (b.content.digest, b.content.size)  # type: ignore[union-attr]
+def _stored(given: Sequence[Share]) -> list[object]:
+    """What the value is made of: equal for two values that are the same in the same layout."""
+    contents = (share.leaf.content for share in given)
+    return [
+        (share.kind, (content.digest, content.size) if isinstance(content, Blob) else content)
+        for share, content in zip(given, contents, strict=True)
+    ]
 
 
-def _by_key(parts: Sequence[Part]) -> dict[_Key, StoredLeaf]:
+def _by_key(parts: Sequence[Part]) -> dict[_Key, list[Share]]:
     """Leaves of all workers; a tied one stands with what it is tied to."""
-    import attrs
-
-    found: dict[_Key, StoredLeaf] = {}
-    for rank, part in enumerate(parts):
-        by_path = {leaf.path: leaf for leaf in part.leaves}
-        for leaf in part.leaves:
-            if isinstance(leaf.content, str):
-                leaf = attrs.evolve(by_path[leaf.content], path=leaf.path, kind=leaf.kind)
-            worker = None if isinstance(leaf.kind, Replicated) else rank
-            found[leaf.path, leaf.kind.worker if isinstance(leaf.kind, PerWorker) else worker] = leaf
+    found: dict[_Key, list[Share]] = {}
+    for path, given in shares(parts).items():
+        for share in given:
+            worker = share.kind.worker if isinstance(share.kind, PerWorker) else None
+            found.setdefault((path, worker), []).append(share)
     return found
 
 
@@ -124,5 +125,9 @@ def _name(row: dict[str, Any]) -> str:
     return row["path"] if row["worker"] is None else f"{row['path']} (worker {row['worker']})"
 
 
-def _type(leaf: StoredLeaf) -> str:
-    return "plain data" if leaf.dtype is None else f"{leaf.dtype} {list(leaf.shape)}"
+def _type(given: Sequence[Share]) -> str:
+    first = given[0]
+    if first.leaf.dtype is None:
+        return "plain data"
+    shape = first.kind.shape if isinstance(first.kind, Sharded) else first.leaf.shape
+    return f"{first.leaf.dtype} {list(shape)}"

@@ -84,6 +84,10 @@ def _commit(
     )
     entry = resolve(catalog, base)
     snapshot = store.load(entry.name)
+    world = catalog.manifest(entry).world
+    if world > 1:
+        left = "worker 1" if world == 2 else f"workers 1 to {world - 1}"
+        notices.append(f"what belongs to {left} alone is left behind: one worker makes the new version")
     made, changed = _laid_over(snapshot, weights, f"{source} over {entry.name}")
     if head is not None:
         # Written before the commit, with its number, so that it is none that training goes on from.
@@ -101,18 +105,23 @@ def _laid_over(snapshot: Snapshot, weights: Mapping[str, Tensor], origin: str) -
     fit."""
     import torch
 
-    from nlpkernel.state import Leaf
+    from nlpkernel.state import Addends, Leaf, Summed
+    from nlpkernel_store.weights import whole
 
+    # One worker makes the new version, of whatever number of workers the base is.
+    tree = {
+        path: Leaf(whole(leaf.value), Summed(0) if isinstance(leaf.value, Addends) else leaf.kind)
+        for path, leaf in snapshot.tree.items()
+    }
     own = {
         path.removeprefix(_MODEL): leaf
-        for path, leaf in snapshot.tree.items()
+        for path, leaf in tree.items()
         if path.startswith(_MODEL) and isinstance(leaf.value, torch.Tensor)
     }
     if missing := sorted(own.keys() - weights.keys()):
         raise _refused(f"{count(len(missing), 'tensor')} of the model missing: {', '.join(missing[:5])}")
     if strange := sorted(weights.keys() - own.keys()):
         raise _refused(f"the model has no {', '.join(strange[:5])}")
-    tree = dict(snapshot.tree)
     changed = 0
     for name, new in weights.items():
         leaf = own[name]

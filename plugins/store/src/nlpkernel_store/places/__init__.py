@@ -26,6 +26,9 @@ class Place(Protocol):
         """A path on this machine with the file's content, to be mapped into memory; what is far away is fetched first.
         The content is not compared with any digest here. Raise FileNotFoundError."""
 
+    def copies(self, name: str) -> bool:
+        """Whether what `local` gives is a copy on this machine, which can be damaged where the file is not."""
+
     def forget(self, name: str) -> bool:
         """Throw away the copy of a far file here, so that `local` fetches it again, and tell whether there was one."""
 

@@ -74,6 +74,10 @@ class Local:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         return path
 
+    def copies(self, name: str) -> bool:
+        """See Place."""
+        return False
+
     def forget(self, name: str) -> bool:
         """See Place. There are no copies."""
         return False

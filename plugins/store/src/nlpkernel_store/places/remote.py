@@ -102,6 +102,10 @@ class Remote:
                 lambda start=start, end=end: self._system.cat_file(self._path(name), start=start, end=end),  # type: ignore[misc]
             )
 
+    def copies(self, name: str) -> bool:
+        """See Place."""
+        return True
+
     def forget(self, name: str) -> bool:
         """See Place."""
         return self._fetched.forget(name)

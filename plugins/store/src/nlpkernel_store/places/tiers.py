@@ -63,6 +63,10 @@ class Tiered:
                 raise
             return self.cold.local(name)
 
+    def copies(self, name: str) -> bool:
+        """See Place."""
+        return (self.cold if _moves(name) and name not in self.hot.names(name) else self.hot).copies(name)
+
     def forget(self, name: str) -> bool:
         """See Place."""
         return self.hot.forget(name) or self.cold.forget(name)

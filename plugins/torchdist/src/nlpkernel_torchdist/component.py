@@ -1,0 +1,140 @@
+"""The communicator `torchdist`. Light: torch is imported when the group is opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from nlpkernel import component, hookimpl, setting
+from nlpkernel.errors import PlanError, fail
+from nlpkernel.hookspecs.communicator import ProcessSpec
+from nlpkernel_torchdist.layout import Layout
+
+if TYPE_CHECKING:
+    from nlpkernel.context import Run
+    from nlpkernel.hookspecs.communicator import Group
+
+#: Whose errors and notices are.
+OWNER = "communicator torchdist (nlpkernel-plugin-torchdist)"
+
+
+@component
+class TorchDist:
+    """Workers that train one model together over torch.distributed: NCCL between GPUs, Gloo between CPUs.
+
+    `workers` is data x tensor x pipeline. The loss curve is the same for all of them.
+    """
+
+    workers: int = setting(
+        default=2,
+        ge=1,
+        help="processes that are started on this machine; where another launcher starts them, its number counts",
+    )
+    data: int | None = setting(
+        default=None,
+        ge=1,
+        help="workers that each take a share of every batch; left out: what tensor and pipeline leave over",
+    )
+    shard: Literal[0, 1, 2, 3] = setting(
+        default=0,
+        help="what the data workers divide among themselves (ZeRO): 0: nothing, each has all; 1: the optimizer's "
+        "state; 2: the gradients too; 3: the parameters too",
+    )
+    offload: bool = setting(
+        default=False, help="with shard 2 or 3: keep parameters and optimizer state in host memory"
+    )
+    reduce: Literal["window", "microbatch"] = setting(
+        default="window",
+        help="with shard 2 or 3 and several micro-batches: gradients are exchanged once a window, and whole until "
+        "then; or after each micro-batch, which exchanges more and holds less",
+    )
+    tensor: int = setting(default=1, ge=1, help="workers among which each layer is cut")
+    pipeline: int = setting(
+        default=1, ge=1, help="stages, one after the other, into which the blocks are divided"
+    )
+    schedule: Literal["1f1b", "gpipe", "interleaved"] = setting(
+        default="1f1b",
+        help="with a pipeline, the order of forwards and backwards: 1f1b holds few micro-batches, gpipe all of a "
+        "window, interleaved gives each worker several stages",
+    )
+    virtual: int = setting(default=2, ge=2, help="stages of each worker in the interleaved schedule")
+    uneven: Literal["pad", "truncate"] = setting(
+        default="pad",
+        help="a window that does not divide among the data workers: fill up with micro-batches that count nothing, "
+        "or leave out those that are too many (counted)",
+    )
+    backend: Literal["auto", "gloo", "nccl"] = setting(
+        default="auto", help="how tensors travel; auto: nccl on CUDA devices, gloo elsewhere"
+    )
+    device: str = setting(
+        default="auto",
+        help="where to train; auto: the accelerator of the worker's number on its machine, or the CPU",
+    )
+    timeout: float = setting(
+        default=600.0, gt=0, unit="seconds", help="how long a worker waits for the others in an exchange"
+    )
+    trusted_network: bool = setting(
+        default=False,
+        help="workers on several machines: what they exchange is neither encrypted nor authenticated, and nobody "
+        "else can reach this network",
+    )
+
+    def check_settings(self) -> Iterable[tuple[str, str]]:
+        """Settings that do not go together."""
+        apart = self.tensor * self.pipeline
+        if self.data is not None and self.data * apart != self.workers:
+            yield (
+                "data",
+                f"data {self.data} x tensor {self.tensor} x pipeline {self.pipeline} is {self.data * apart}, and "
+                f"workers is {self.workers}; leave data out",
+            )
+        elif self.workers % apart:
+            yield (
+                "workers",
+                f"{self.workers} workers cannot be laid out as tensor {self.tensor} x pipeline {self.pipeline}: that "
+                f"takes a multiple of {apart}",
+            )
+        if self.offload and self.shard < 2:
+            yield "offload", "offload keeps sharded parameters in host memory, so it needs shard 2 or 3"
+        if self.reduce == "microbatch" and self.shard < 2:
+            yield "reduce", 'reduce = "microbatch" has a meaning only with shard 2 or 3'
+        if self.pipeline > 1 and self.shard > 1:
+            yield (
+                "shard",
+                f"shard {self.shard} gathers parameters in every forward of a stage, which a pipeline does for each "
+                "micro-batch; use shard 0 or 1 with it",
+            )
+        if self.schedule == "interleaved" and self.pipeline == 1:
+            yield "schedule", "there is no pipeline whose stages could be interleaved"
+
+    def layout(self, workers: int) -> Layout:
+        """The layout of so many workers. Raise PlanError (TDI001) where there is none."""
+        data, rest = divmod(workers, self.tensor * self.pipeline)
+        if rest or not data or (self.data is not None and workers == self.workers and self.data != data):
+            raise fail(
+                PlanError,
+                "TDI001",
+                f"{workers} workers cannot be laid out as tensor {self.tensor} x pipeline {self.pipeline}",
+                owner=OWNER,
+            )
+        return Layout(data=data, tensor=self.tensor, pipe=self.pipeline)
+
+    @hookimpl
+    def launch(self, run: Run) -> Sequence[ProcessSpec]:
+        """The workers, on this machine. Each gets its share of the cores."""
+        if self.workers == 1:
+            return ()
+        own = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // self.workers))}
+        environment = {name: os.environ.get(name, value) for name, value in own.items()}
+        return [
+            ProcessSpec(name=f"worker-{rank}", rank=rank, environment=environment)
+            for rank in range(self.workers)
+        ]
+
+    @hookimpl
+    def open_group(self, run: Run) -> Group:
+        """Meet the other workers."""
+        from nlpkernel_torchdist.opening import open_group
+
+        return open_group(self, run)

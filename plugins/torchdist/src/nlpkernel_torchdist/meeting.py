@@ -1,0 +1,105 @@
+"""Where the workers of one start of a run find each other: a store that the first of them keeps."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import torch.distributed as dist
+
+from nlpkernel import runs
+from nlpkernel.errors import TrainingError, UsageError, fail
+
+#: The file, in a run's folder, that says where the store of its newest start is.
+FILE = ".meeting.json"
+#: Seconds between two looks for it.
+_SOON = 0.02
+
+
+def keep(host: str, timeout: float) -> tuple[dist.TCPStore, int]:
+    """Keep a store that listens on `host` alone, on a free port. Raise UsageError (TDI003) where it cannot."""
+    try:
+        family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.bind((host, 0))
+        listener.listen(128)
+    except OSError as error:
+        message = f"cannot listen on {host}: {error.strerror or error}"
+        raise fail(UsageError, "TDI003", message) from error
+    port = int(listener.getsockname()[1])
+    # The store owns the descriptor from here on. libuv would open a listener of its own, on all interfaces.
+    store = dist.TCPStore(
+        host,
+        port,
+        is_master=True,
+        timeout=timedelta(seconds=timeout),
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),
+        use_libuv=False,
+    )
+    return store, port
+
+
+def publish(folder: Path, launch: str, host: str, port: int) -> None:
+    """Say where the store of this start is."""
+    runs.write(folder / FILE, json.dumps({"launch": launch, "host": host, "port": port}) + "\n")
+
+
+def find(folder: Path, launch: str, timeout: float) -> dist.TCPStore:
+    """The store of this start, once the first worker keeps it. Raise TrainingError (TDI003) where it does not come."""
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            said = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            said = {}
+        if said.get("launch") == launch:
+            return visit(said["host"], said["port"], timeout)
+        if time.monotonic() > end:
+            raise fail(TrainingError, "TDI003", f"the first worker was not there within {timeout:g} s")
+        time.sleep(_SOON)
+
+
+def visit(host: str, port: int, timeout: float) -> dist.TCPStore:
+    """A store that another process keeps. Raise TrainingError (TDI003) where it cannot be reached."""
+    try:
+        return dist.TCPStore(
+            host, port, is_master=False, timeout=timedelta(seconds=timeout), wait_for_workers=False
+        )
+    except (dist.DistError, RuntimeError, TimeoutError) as error:
+        message = f"the first worker's store at {host}:{port} cannot be reached: {_first_line(error)}"
+        raise fail(TrainingError, "TDI003", message) from error
+
+
+def leave(folder: Path, launch: str) -> None:
+    """Take the word back where it is of this start."""
+    path = folder / FILE
+    try:
+        if json.loads(path.read_text(encoding="utf-8"))["launch"] == launch:
+            path.unlink()
+    except (OSError, ValueError, KeyError):
+        return
+
+
+def gathered(store: dist.Store, what: str, world: int, timeout: float) -> list[bytes]:
+    """What each worker put under `what`, in their order. Raise TrainingError (TDI003) naming those who did not come."""
+    keys = [f"{what}/{rank}" for rank in range(world)]
+    try:
+        store.wait(keys, timedelta(seconds=timeout))
+    except (dist.DistError, RuntimeError) as error:
+        missing = [rank for rank, key in enumerate(keys) if not store.check([key])]
+        raise fail(TrainingError, "TDI003", _absent(missing, timeout)) from error
+    return [bytes(store.get(key)) for key in keys]
+
+
+def _absent(ranks: Sequence[int], timeout: float) -> str:
+    workers = ", ".join(map(str, ranks))
+    return f"worker{'s' if len(ranks) > 1 else ''} {workers} did not come within {timeout:g} s"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]

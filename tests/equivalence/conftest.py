@@ -1,0 +1,167 @@
+"""Crews of workers for whole modules of tests, and the runs that they make."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import torch
+
+from nlpkernel import open_model
+from nlpkernel.plan import Plan
+
+CREW = Path(__file__).parent / "parts" / "crew.py"
+WORDS = ("river", "stone", "light", "on", "the", "of", "alpha", "beta", "gamma", "delta")
+
+
+@attrs.frozen
+class Ran:
+    """What a run left: the loss of every step, the newest evaluation, the weights."""
+
+    folder: Path
+    losses: list[float]
+    metrics: dict[str, float]
+    weights: dict[str, torch.Tensor]
+
+    @classmethod
+    def read(cls, folder: Path) -> Ran:
+        events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+        losses = [loss for event in events for loss in event.get("losses", ())]
+        report = json.loads((folder / "report.json").read_text())
+        weights = dict(open_model(folder, device="cpu").model.named_parameters())
+        return cls(folder, losses, report["metrics"], {name: each.detach() for name, each in weights.items()})
+
+
+class Lab:
+    """Plans that differ in their layout, and crews to run them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._crews: dict[int, list[subprocess.Popen[str]]] = {}
+        self._seen: dict[str, Ran] = {}
+        draws = random.Random(1)
+        lines = (" ".join(draws.choices(WORDS, k=draws.randint(1, 9))) for _ in range(600))
+        (root / "corpus.txt").write_text("\n".join(lines) + "\n")
+
+    def plan(self, name: str, **changes: dict[str, Any]) -> Path:
+        """A small model on ragged rows, with what is changed section by section."""
+        content: dict[str, Any] = {
+            "name": name,
+            "train": {
+                "seed": 1,
+                "steps": 50,
+                "batch": 8,
+                "micro": 2,
+                "clip": 1.0,
+                "threads": 1,
+                "log": {"every": 5},
+            },
+            "data": {
+                "use": "text",
+                "paths": [str(self.root / "corpus.txt")],
+                "window": 32,
+                "documents": "line",
+                "pack": "rows",
+            },
+            "model": {"use": "gpt", "layers": 4, "heads": 4, "width": 32, "bias": True},
+            "optimizer": {"use": "adamw", "lr": 1e-3, "schedule": {"use": "cosine", "warmup": 5}},
+            "checkpoint": {"use": "store", "every": 20, "keep": {"last": 9}},
+            "monitor": [{"use": "jsonl"}],
+        }
+        for section, values in changes.items():
+            content[section] = {**content.get(section, {}), **values}
+        path = self.root / f"{name}.json"
+        path.write_text(json.dumps(content))
+        return path
+
+    def run(
+        self, name: str, workers: int = 1, *, resume: str | None = None, of: str | None = None, **changes: Any
+    ) -> Ran:
+        """Run a plan, or continue the run `of` another name in a folder of its own; raise AssertionError where a worker
+        fails."""
+        if name in self._seen:
+            return self._seen[name]
+        if workers > 1:
+            changes["communicator"] = {
+                "use": "torchdist",
+                "workers": workers,
+                **changes.get("communicator", {}),
+            }
+        answers = self.ask(name, workers, resume=resume, of=of, **changes)
+        assert [answer.get("error") for answer in answers] == [None] * workers
+        self._seen[name] = Ran.read(self.root / "runs" / name)
+        return self._seen[name]
+
+    def ask(
+        self, name: str, workers: int, *, resume: str | None = None, of: str | None = None, **changes: Any
+    ) -> list[dict[str, str]]:
+        """What each worker answers."""
+        path, folder = self.plan(name, **changes), self.root / "runs" / name
+        if of is not None:
+            subprocess.run(["cp", "-r", self.root / "runs" / of, folder], check=True)
+        else:
+            folder.mkdir(parents=True)
+            (folder / "plan.toml").write_text(Plan.load(path).text())
+        launch = secrets.token_hex(4)
+        asked = {"plan": str(path), "run": str(folder), "launch": launch, "resume": resume}
+        return self.tell(workers, [asked] * workers)
+
+    def tell(self, workers: int, asked: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+        """Send each worker a line, and read each one's answer."""
+        crew = self._crew(workers)
+        for process, line in zip(crew, asked, strict=True):
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(line) + "\n")
+            process.stdin.flush()
+        return [self._answer(process) for process in crew]
+
+    def _answer(self, process: subprocess.Popen[str]) -> dict[str, str]:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, f"a worker ended with {process.wait()}: {(self.root / 'crew.log').read_text()[-2000:]}"
+        answer: dict[str, str] = json.loads(line)
+        return answer
+
+    def _crew(self, workers: int) -> list[subprocess.Popen[str]]:
+        if workers not in self._crews:
+            log = (self.root / "crew.log").open("a")
+            cache = {
+                "NLPKERNEL_CACHE": str(self.root / "cache"),
+                "GLOO_SOCKET_IFNAME": "lo",
+                "OMP_NUM_THREADS": "1",
+            }
+            self._crews[workers] = [
+                subprocess.Popen(
+                    [sys.executable, str(CREW), str(rank), str(workers)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    env=os.environ | cache,
+                )
+                for rank in range(workers)
+            ]
+        return self._crews[workers]
+
+    def close(self) -> None:
+        """End the crews."""
+        for crew in self._crews.values():
+            for process in crew:
+                process.kill()
+                process.wait()
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    made = Lab(tmp_path_factory.mktemp("layouts"))
+    yield made
+    made.close()
