@@ -23,8 +23,8 @@ _POLICY = re.compile(r"train\.policy\[\d+\]\.(?!use$).+")
 
 @attrs.frozen(kw_only=True)
 class Change:
-    """One thing that is not as it was. `name` is what `--allow` takes. `free`: it changes no number of the run, or, being
-    a layout, only by rounding."""
+    """One thing that is not as it was. `name` is what `--allow` takes. `free`: it changes no number of the run, or only
+    by rounding."""
 
     name: str
     text: str
@@ -86,8 +86,9 @@ def _settings(plan: str, plan_now: str) -> Iterable[Change]:
 
 
 def _is_free(path: str) -> bool:
-    # The innermost slot or extension point counts: a compressor is no matter of the layout.
-    points = [name for name in re.split(r"[.\[\]]+", path) if name in POINTS]
+    # The innermost slot or extension point counts: a compressor is no matter of the layout. The last name is a
+    # setting's.
+    points = [name for name in re.split(r"[.\[\]]+", path)[:-1] if name in POINTS]
     return (
         path == "name"
         or (bool(points) and POINTS[points[-1]].free)

@@ -2,7 +2,7 @@
 
     python crew.py RANK WORLD
 
-Each line on standard input is a JSON object: plan, run (a folder), launch, and resume (a version, "newest" or null). A line
+Each line on standard input is a JSON object: plan, run (a folder), launch, and resume (a version, "newest" or null). It
 is answered by one with "status", or with "error".
 """
 

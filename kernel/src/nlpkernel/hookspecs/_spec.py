@@ -38,8 +38,8 @@ class Point:
 
     `version` is the major version of its contract and the end of its entry-point group. `must` are hooks that a
     component of this point has to implement, `may` those that it can; beside them any component may implement the
-    hooks of `nlpkernel.hookspecs.everywhere`. `free`: no component of this point changes a number that a run computes, or
-    only by rounding, so that a resumed run may have others.
+    hooks of `nlpkernel.hookspecs.everywhere`. `free`: no component of this point changes a number that a run computes,
+    or only by rounding, so that a resumed run may have others.
     """
 
     name: str

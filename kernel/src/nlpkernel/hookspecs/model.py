@@ -40,6 +40,11 @@ class Anatomy:
     blocks: module paths of the repeated blocks, in the order of the forward pass. embedding, head: module paths or
     None. ties: groups of parameter names that are one tensor; the first name of each is the one that
     `named_parameters` gives. parameters: facts by name, for every name that `named_parameters` gives.
+
+    A layout that cuts a model between its blocks goes by what is said here and by the order of registration, which is
+    that of the forward pass: what is registered before the first block is used before it, and what is registered after
+    a block is used after it. Each block is called once, in the order of `blocks`; its first argument is the hidden
+    state, and so is its result, or the first element of that. Its other arguments depend on no parameter.
     """
 
     blocks: tuple[str, ...]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -20,14 +21,16 @@ class Replicas:
 
     def __init__(self, module: nn.Module, group: dist.ProcessGroup) -> None:
         self.factor = float(dist.get_world_size(group))
+        called = _Called(module)
         # Values are the same on all workers: they are drawn by name, or come from one version.
         self._wrapped = DistributedDataParallel(
-            module,
+            called,
             process_group=group,
             broadcast_buffers=False,
             init_sync=False,
             gradient_as_bucket_view=True,
         )
+        self._settle(called)
         self.model: Callable[..., Any] = self._wrapped
         self._nothing = nullcontext()
 
@@ -37,3 +40,33 @@ class Replicas:
 
     def finish(self) -> None:
         """DDP has waited at the end of the backward pass."""
+
+    def _settle(self, called: _Called) -> None:
+        """Let DDP form its buckets for good. It forms them anew after its first backward pass, and where an element
+        lies in a bucket decides in which order workers are added up: a resumed run would round otherwise than one that
+        has been going on."""
+        called.order_only = True
+        self._wrapped().backward()
+        called.order_only = False
+        for parameter in called.parameters():
+            parameter.grad = None
+
+
+class _Called(nn.Module):
+    """What DDP wraps: the model, or something that has gradients in the order in which a model's become known: the last
+    registered first."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.order_only = False
+
+    def forward(self, *args: Any, **inputs: Any) -> Any:
+        """The model's."""
+        if not self.order_only:
+            return self.module(*args, **inputs)
+        total = torch.zeros(())
+        for parameter in self.parameters():
+            if parameter.requires_grad:
+                total = total.to(parameter.device) + parameter.sum() * 0
+        return total
