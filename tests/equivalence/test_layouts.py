@@ -19,8 +19,23 @@ LAYOUTS = {
     "zero 3": (2, {"communicator": {"shard": 3}}),
     "zero 3, each micro-batch": (2, {"communicator": {"shard": 3, "reduce": "microbatch"}}),
     "zero 3, 4 workers, ragged": (4, {"communicator": {"shard": 3}, "train": {"micro": 3}}),
+    "tensor 2": (2, {"communicator": {"tensor": 2}}),
+    "tensor 2, accumulation 1": (2, {"communicator": {"tensor": 2}, "train": {"micro": 8}}),
+    "pipeline 2": (2, {"communicator": {"pipeline": 2}}),
+    "pipeline 2, gpipe": (2, {"communicator": {"pipeline": 2, "schedule": "gpipe"}}),
+    "pipeline 2, interleaved": (2, {"communicator": {"pipeline": 2, "schedule": "interleaved"}}),
+    "data 2 x tensor 2": (4, {"communicator": {"tensor": 2}}),
+    "data 2 x pipeline 2": (4, {"communicator": {"pipeline": 2}}),
     "zero 3, offload": (2, {"communicator": {"shard": 3, "offload": True}}),
 }
+#: More of them, over fewer steps.
+COMPOSED = {
+    "tensor 2 x pipeline 2": (4, {"communicator": {"tensor": 2, "pipeline": 2}}),
+    "zero 1 x tensor 2": (4, {"communicator": {"tensor": 2, "shard": 1}}),
+    "zero 3 x tensor 2": (4, {"communicator": {"tensor": 2, "shard": 3}}),
+    "zero 1 x pipeline 2": (4, {"communicator": {"pipeline": 2, "shard": 1}}),
+}
+FEW = {"train": {"steps": 12}}
 
 
 def assert_same_curve(ran, reference, steps=50):
@@ -38,6 +53,12 @@ def assert_same_curve(ran, reference, steps=50):
 def test_every_layout_gives_the_curve_of_one_process(lab, layout):
     workers, changes = LAYOUTS[layout]
     assert_same_curve(lab.run(layout, workers, **changes), lab.run("one"))
+
+
+@pytest.mark.parametrize("layout", COMPOSED)
+def test_compositions_give_the_curve_of_one_process(lab, layout):
+    workers, changes = COMPOSED[layout]
+    assert_same_curve(lab.run(layout, workers, **changes, **FEW), lab.run("one, few", **FEW), steps=12)
 
 
 def test_the_reference_learns(lab):

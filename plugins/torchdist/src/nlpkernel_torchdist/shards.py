@@ -56,9 +56,8 @@ class Shards:
 
     factor = 1.0
 
-    def __init__(self, module: FSDPModule, *, every: bool) -> None:
-        self.model: Callable[..., Any] = cast(Callable[..., Any], module)
-        self._module, self._every = module, every
+    def __init__(self, module: FSDPModule, model: Callable[..., Any], *, every: bool) -> None:
+        self._module, self.model, self._every = module, model, every
         self._nothing = nullcontext()
 
     def microbatch(self, *, last: bool) -> AbstractContextManager[object]:
