@@ -56,6 +56,11 @@ float32), and so may [checkpoint] and [[monitor]].""",
         "a table does not say which component it configures",
         "Every component's table has a key `use` with the component's name.",
     ),
+    "NK113": (
+        "a setting does not go with the rest of the plan",
+        """The value is right for itself and beside its component's other settings, and another section makes it
+impossible: a layout into which the model cannot be cut, say. The message names both.""",
+    ),
 }
 
 ACTIVATION = {

@@ -11,7 +11,6 @@ from nlpkernel.words import size
 
 if TYPE_CHECKING:
     from nlpkernel.hookspecs.everywhere import Facts
-    from nlpkernel.plan import Plan
 
 HELP = "Find every mistake in a plan, and show it filled: each setting with where its value came from."
 
@@ -28,9 +27,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Check; a plan with mistakes raises PlanError."""
     from nlpkernel.plan import Plan
+    from nlpkernel.plan.fit import check_fit, estimate
 
     plan = Plan.load(args.plan, args.overrides)
     facts = estimate(plan)
+    check_fit(plan, facts)
     looked = None
     if args.data:
         from nlpkernel.engine.looking import look_at_data
@@ -59,20 +60,6 @@ def execute(args: argparse.Namespace) -> int:
             say(looked.text())
         say(f"{args.plan}: no mistakes")
     return 0
-
-
-def estimate(plan: Plan) -> Facts:
-    """What the components say of size, threaded through all of them in plan order."""
-    from nlpkernel.hookspecs.everywhere import Facts
-    from nlpkernel.plugins.hooks import Hooks
-
-    composition = plan.compose()
-    hooks = Hooks()
-    for placed in composition.placed:
-        hooks.register(placed.component, placed.address, placed.found.owner)
-    train = composition.train
-    facts: Facts = hooks.transform("estimate", Facts(micro=train.rows, batch=train.batch))
-    return facts
 
 
 def describe(facts: Facts) -> list[str]:

@@ -34,11 +34,15 @@ def restart_options(parser: argparse.ArgumentParser) -> None:
 def supervised(
     args: argparse.Namespace, plan: Plan, folder: Path, *, new: bool, overwrite: bool = False
 ) -> int | None:
-    """The exit code of a run under supervision; None where this process itself is to run the plan."""
+    """The exit code of a run under supervision; None where this process itself is to run the plan. Raise PlanError
+    where the plan's parts do not fit together."""
     from nlpkernel.supervise.post import appointed
 
     if appointed():
         return None
+    from nlpkernel.plan.fit import check_fit
+
+    check_fit(plan)
     from nlpkernel.supervise.launch import supervise, wanted
 
     specs = wanted(plan, folder)

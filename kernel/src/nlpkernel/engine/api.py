@@ -23,6 +23,8 @@ from nlpkernel.report import Count, Report
 from nlpkernel.supervise.post import Post, take_post
 
 _log = logging.getLogger("nlpkernel.engine")
+#: What the first worker says of the run's folder.
+_BEGIN, _RESUME = "begin", "resume"
 
 
 def run(
@@ -75,10 +77,10 @@ def train(
 class Loop:
     """One run from its folder to its report.
 
-    `allow` names what a continued run may have otherwise than its version. `locked` is a lock that must hold in every
-    point. `listen` is told every event. `limit` ends the run after so many steps, as if it were its length. `signal`
-    is the number of the signal that ended it, if one did. `quiet`: warnings only are to be seen. `rehearsal`:
-    nothing is to be left outside the folder.
+    `continues`: a run that exists is resumed, by the words that would begin it. `allow` names what a continued run may
+    have otherwise than its version. `locked` is a lock that must hold in every point. `listen` is told every event.
+    `limit` ends the run after so many steps, as if it were its length. `signal` is the number of the signal that ended
+    it, if one did. `quiet`: warnings only are to be seen. `rehearsal`: nothing is to be left outside the folder.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Loop:
         *,
         overwrite: bool = False,
         resume: str | None = None,
+        continues: bool = False,
         allow: Sequence[str] = (),
         locked: Locked | None = None,
         listen: Callable[[Event], None] | None = None,
@@ -96,7 +99,7 @@ class Loop:
         rehearsal: bool = False,
     ) -> None:
         self.plan, self.folder, self.overwrite, self.resume = plan, folder, overwrite, resume
-        self.allow, self.locked = allow, locked
+        self.continues, self.allow, self.locked = continues, allow, locked
         self.listen, self.limit, self.quiet = listen, limit, quiet
         self.rehearsal = rehearsal
         self.session: Session | None = None
@@ -111,7 +114,7 @@ class Loop:
         """Open the run, take its steps, and close it, whatever happens. Yields after each step."""
         post = self._post = take_post() or self._joined() or Post()
         start = time.monotonic()
-        with ExitStack() as stack:
+        with ExitStack() as stack, post.telling():
             stack.callback(self._forget_unopened)
             self._take_folder(stack)
             logs = self.folder / runs.LOGS
@@ -188,16 +191,18 @@ class Loop:
         """Make or find the run's folder, and own it as long as this process is the run's first worker."""
         post = self._post
         leads = post.rank == 0
+        known = _RESUME if self._known() else _BEGIN
         if not leads:
-            post.meet("folder")
-        if post.restart is not None and self.resume is None and (self.folder / runs.PLAN).is_file():
-            self.resume = "newest"  # Another launcher starts it again by the words of the first start.
+            known = post.meet("folder", known)  # As the first worker found it.
+        if self.resume is None and known == _RESUME:
+            self.resume = "newest"
+        stored = "checkpoint" in self.plan.filled.value
+        if (self.resume is not None or self.continues) and not stored and post.restart is None:
+            raise fail(
+                UsageError, "NK304", "the plan has no [checkpoint], so there is nothing to resume from"
+            )
         if self.resume is not None:
             self.folder = runs.find(self.folder)
-            if "checkpoint" not in self.plan.filled.value and post.restart is None:
-                raise fail(
-                    UsageError, "NK304", "the plan has no [checkpoint], so there is nothing to resume from"
-                )
         elif leads and not post.supervised:
             runs.create(self.folder, overwrite=self.overwrite)
         if leads:
@@ -207,7 +212,15 @@ class Loop:
             self._took = True
             runs.write(self.folder / runs.PLAN, self.plan.text())
         if leads:
-            post.meet("folder")
+            post.meet("folder", known)
+
+    def _known(self) -> bool:
+        """Whether the words of a start mean a run that began before: a launcher that starts it again repeats them."""
+        if not self.continues and self._post.restart is None:
+            return False
+        # What supervises a run has written its plan before the run began.
+        begun = (self.folder / runs.LOCK).is_file() or not self._post.supervised
+        return begun and (self.folder / runs.PLAN).is_file()
 
     def _threads_before(self) -> int | None:
         if self.resume is None or not (self.folder / runs.LOCK).is_file():
@@ -228,11 +241,11 @@ class Loop:
     def _load(self, session: Session) -> bool:
         """Take up a version. A run that is started again and has none yet begins anew: then False."""
         if session.versions.empty:
-            if self._post.restart is None:
+            if self._post.restart is None and not self.continues:
                 raise fail(
                     CheckpointError, "NK501", f"{str(self.folder)!r} has no complete version to resume from"
                 )
-            session.run.notice("the supervisor", "no version was complete, so the run begins anew")
+            session.run.notice("the kernel", "no version was complete, so the run begins anew")
             return False
         session.load(None if self.resume == "newest" else self.resume, allow=self.allow)
         if self._post.rank == 0:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import attrs
 import torch
 
 from nlpkernel.engine.environment import generators_kept
@@ -18,11 +19,22 @@ if TYPE_CHECKING:
 SHOWN = 8
 
 
-def culprits(session: Session, step: int, window: Sequence[Microbatch]) -> tuple[str, ...]:
-    """Names of the samples of the micro-batches whose loss is not finite under the weights as they stand.
+@attrs.frozen
+class Suspects:
+    """Samples that made a window not finite, and the workers that had them."""
 
-    The forwards are done again, one micro-batch at a time; where every loss is finite (the gradient alone was not),
-    the samples of the whole window are named.
+    names: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"on rank {', '.join(map(str, self.ranks))}; samples: {', '.join(self.names)}"
+
+
+def culprits(session: Session, step: int, window: Sequence[Microbatch]) -> Suspects:
+    """The samples of the micro-batches whose loss is not finite under the weights as they stand.
+
+    The forwards are done again, one micro-batch at a time, on all workers; where every loss is finite (the gradient
+    alone was not), the samples of the whole window are named.
     """
     data, work = session.data, session.work
     guilty: list[int] = []
@@ -37,7 +49,13 @@ def culprits(session: Session, step: int, window: Sequence[Microbatch]) -> tuple
                 terms = work.task.loss(outputs, batch)
             if not all(math.isfinite(float(term.sum)) for term in terms):
                 guilty.append(index)
-    return names_of(session, step, guilty or range(len(window)))
+    guilty = guilty or list(range(len(window)))
+    group = session.group
+    mine = not set(guilty).isdisjoint(group.assign(step, len(window)))
+    own = torch.zeros(group.world, device=group.device)
+    own[group.rank] = float(mine)
+    ranks = group.merge({"guilty": own})["guilty"].nonzero().flatten().tolist()
+    return Suspects(names_of(session, step, guilty), tuple(ranks))
 
 
 def names_of(session: Session, step: int, indices: Iterable[int]) -> tuple[str, ...]:

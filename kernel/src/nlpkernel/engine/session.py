@@ -11,7 +11,7 @@ from nlpkernel.engine.capture import plain_groups
 from nlpkernel.engine.environment import memory_in_use
 from nlpkernel.engine.evaluation import evaluate
 from nlpkernel.engine.memory import Memory
-from nlpkernel.engine.nonfinite import culprits, names_of
+from nlpkernel.engine.nonfinite import Suspects, culprits, names_of
 from nlpkernel.engine.readings import Reading, Readings
 from nlpkernel.engine.versions import Versions
 from nlpkernel.errors import NlpkernelError, Problem, TrainingError, fail
@@ -68,7 +68,7 @@ class Session:
         self.memory = Memory(work.task.main)
         self.stop: tuple[str, str] | None = None
         self._readings = Readings()
-        self._suspects: tuple[str, ...] = ()
+        self._suspects = Suspects()
         self._evaluated_at: int | None = None
         self._overflows, self._overflowed_at = 0, -1
         # The optimizer's settings as the plan gives them; a schedule or the optimizer itself moves them later.
@@ -285,9 +285,12 @@ class Session:
 
     def _skipped(self, step: int, window: Sequence[Microbatch], reason: str, ran: bool) -> None:
         """Account for a window that changes no weight; its samples are named."""
-        self._suspects = culprits(self, step, window) if ran else names_of(self, step, range(len(window)))
+        if ran:
+            self._suspects = culprits(self, step, window)
+        else:
+            self._suspects = Suspects(names_of(self, step, range(len(window))))
         self.run.count("engine", f"windows skipped: {reason}")
-        self.bus.publish(WindowSkipped(time=time.time(), step=step, reason=reason, samples=self._suspects))
+        self.bus.publish(WindowSkipped(time=time.time(), step=step, reason=reason, samples=self._suspects.names))
         if reason == "overflow":
             self._overflows = self._overflows + 1 if step == self._overflowed_at + 1 else 1
             self._overflowed_at = step
@@ -295,7 +298,7 @@ class Session:
                 raise self._failure(
                     "NK404",
                     f"{_OVERFLOWS} windows in a row overflowed, the last in step {step + 1}: no loss scale can be "
-                    f"the reason; samples: {', '.join(self._suspects)}",
+                    f"the reason; samples: {', '.join(self._suspects.names)}",
                     None,
                 )
 
@@ -310,7 +313,7 @@ class Session:
     def _reason(self, decision: Decision, metrics: Mapping[str, float | None]) -> str:
         if "non-finite" not in metrics:
             return decision.reason
-        return f"{decision.reason}, on rank {self.run.rank}; samples: {', '.join(self._suspects)}"
+        return f"{decision.reason}, {self._suspects}"
 
     def _failure(self, code: str, message: str, owner: str | None) -> TrainingError:
         """What ends the run. The weights are those of the last good step, and are not thrown away."""

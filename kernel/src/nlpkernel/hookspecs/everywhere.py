@@ -32,20 +32,28 @@ Use = Literal["evaluate", "export"]
 class Facts:
     """What can be said of a run without opening anything; `check` threads it through `estimate`. None: not known.
 
-    vocabulary: entries. window: tokens of a row. micro: rows of one forward. parameters, trainable: numbers.
-    The bytes are of one worker: `parameter_bytes`, `gradient_bytes`, `optimizer_bytes`, and `activation_bytes` of one
-    forward and backward of a micro-batch. `notes` are sentences that the user should read (a sync that each step pays).
+    vocabulary: entries. window: tokens of a row. micro: rows of one forward. parameters, trainable: numbers. blocks:
+    repeated blocks of the model. cuts: equal parts into which each of its layers can be cut. need: what the optimizer
+    needs, "elementwise" or "whole_tensor". The bytes are of one worker: `parameter_bytes`, `gradient_bytes`,
+    `optimizer_bytes`, and `activation_bytes` of one forward and backward of a micro-batch. parameter_parts,
+    optimizer_parts: among how many workers those are divided. `notes` are sentences that the user should read (a sync
+    that each step pays).
     """
 
     vocabulary: int | None = None
     window: int | None = None
     micro: int = 1
     batch: int = 1
+    blocks: int | None = None
+    cuts: int | None = None
+    need: str = "whole_tensor"
     parameters: int | None = None
     trainable: int | None = None
     parameter_bytes: int | None = None
     gradient_bytes: int | None = None
     optimizer_bytes: int | None = None
+    parameter_parts: int = 1
+    optimizer_parts: int = 1
     activation_bytes: int | None = None
     notes: tuple[str, ...] = ()
 
@@ -88,6 +96,12 @@ class Decision:
 @hook("transform")
 def estimate(facts: Facts) -> Facts:  # type: ignore[empty-body]
     """Asked by `check`: add what your settings say about size. Light: no torch, no files."""
+
+
+@hook("collect")
+def misfits(facts: Facts) -> Sequence[tuple[str, str]]:  # type: ignore[empty-body]
+    """Asked by `check`, `run` and `resume` of the whole estimate: which of your settings do not go with the rest of the
+    plan, each with the reason as a clause. Light: no torch, no files."""
 
 
 @hook("collect")

@@ -157,10 +157,13 @@ class Store:
         """Say how large a version is, where parameters and optimizer are known, and what the copy takes."""
         if facts.parameter_bytes is None or facts.optimizer_bytes is None:
             return facts
-        size = (facts.parameter_bytes + facts.optimizer_bytes) / 1e6
-        notes = [f"a version takes about {size:,.1f} MB; {self._kept()}"]
+        own = (facts.parameter_bytes + facts.optimizer_bytes) / 1e6
+        whole = (
+            facts.parameter_bytes * facts.parameter_parts + facts.optimizer_bytes * facts.optimizer_parts
+        ) / 1e6
+        notes = [f"a version takes about {whole:,.1f} MB; {self._kept()}"]
         if self.asynchronous:
-            notes.append(f"saving beside the training takes about {size:,.1f} MB of host memory")
+            notes.append(f"saving beside the training takes about {own:,.1f} MB of host memory")
         return attrs.evolve(facts, notes=(*facts.notes, *notes))
 
     def _kept(self) -> str:

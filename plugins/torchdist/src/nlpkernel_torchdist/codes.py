@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: Whose errors and notices are.
+OWNER = "communicator torchdist (nlpkernel-plugin-torchdist)"
+
 CODES: dict[str, tuple[str, str]] = {
     "TDI001": (
         "the layout does not fit the number of workers",
@@ -45,32 +48,64 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "TDI030": (
         "a layer cannot be cut along `tensor`",
-        "How a parameter may be cut is its role in the model's anatomy. Linear layers are cut by `column`, `row` or
-"
-        "`vocab` (the bias of one that is cut by rows is `replicate`), embeddings by `vocab`. Whoever made the layer (the
-"
-        "model, or a transform) may give its parameters the role `replicate`; then every worker has all of it.",
+        "How a parameter may be cut is its role in the model's anatomy. Linear layers are cut by `column`, `row` or\n"
+        "`vocab` (the bias of one that is cut by rows is `replicate`), embeddings by `vocab`. Whoever made the layer\n"
+        "(the model, or a transform) may give its parameters the role `replicate`; then every worker has all of it.",
     ),
     "TDI040": (
         "a model cannot be cut into stages",
-        "A pipeline runs the model's own forward on every stage, passes over the blocks of other stages, and sends the
-"
-        "first argument of the next stage's first block. So the blocks of the anatomy must be called once each and in
-"
-        "order; nothing else that depends on parameters may go from one to the next; they return a tensor, or a tuple or
-"
-        "list that begins with one; and parameters outside of the blocks are registered in the order of their use.",
+        "A pipeline runs the model's own forward on every stage, passes over the blocks of other stages, and sends\n"
+        "the first argument of the next stage's first block. So the blocks of the anatomy must be called once each,\n"
+        "in order; nothing else that depends on parameters may go from one to the next; they return a tensor, or a\n"
+        "tuple or list that begins with one; and parameters outside of the blocks are registered in the order of\n"
+        "their use.",
     ),
     "TDI041": (
         "micro-batches of a pipeline differ in shape",
-        "All workers of a pipeline know beforehand what they will receive, so all micro-batches have one shape. The data
-"
-        "is asked to pad them (`Requirements.fixed_shapes`); a data component that does not cannot be used with `pipeline`.",
+        "All workers of a pipeline know beforehand what they will receive, so all micro-batches have one shape. The\n"
+        "data is asked to pad them (`Requirements.fixed_shapes`); a data component that does not cannot be used with\n"
+        "a pipeline.",
     ),
     "TDI042": (
         "a pipeline and a replaced backward pass",
-        "A component that replaces the backward pass of each micro-batch (for gradients of single samples) needs the whole
-"
-        "model in one process. Leave `pipeline` out, or that component.",
+        "A component that replaces the backward pass of each micro-batch (for gradients of single samples) needs the\n"
+        "whole model in one process. Leave `pipeline` out, or that component.",
+    ),
+    "TDI020": (
+        "what the launcher says does not fit together",
+        "torchrun, Slurm and Kubernetes tell a process by variables which worker it is (RANK, WORLD_SIZE,\n"
+        "MASTER_ADDR, MASTER_PORT, SLURM_PROCID, ...). The message names the variable, its value, and what it should\n"
+        "be. Variables that were exported for all workers, or by an earlier job, are the usual reason.",
+    ),
+    "TDI021": (
+        "an address or interface is not known here",
+        "Workers on several machines listen on one network interface: that from which the first worker is reached,\n"
+        "or `interface` of [communicator]. The name in MASTER_ADDR has to be known on every machine.",
+    ),
+    "TDI022": (
+        "a worker was lost",
+        "Its process ended without a word: it was killed, by somebody or by the system for want of memory, or its\n"
+        "machine is gone. The message says where it was, as far as its last beat told. The launcher may start all\n"
+        "workers again (torchrun --max-restarts, Slurm --requeue), which then continue from the newest version.",
+    ),
+    "TDI023": (
+        "another worker failed",
+        "The message is that worker's error, with its traceback. All workers end, since none can go on without it.",
+    ),
+    "TDI024": (
+        "a worker is silent",
+        "It runs, but has sent no beat: it is stopped (SIGSTOP, a debugger), its machine does not let it run, a\n"
+        "library keeps the interpreter to itself, or the network to it is cut.",
+    ),
+    "TDI025": (
+        "a worker is stuck",
+        "It beats, and its loop has not got on for longer than `train.stall` allows (six times that outside the\n"
+        "steps). The message says where its main thread is, and logs/rank-N.stack in the run's folder has all\n"
+        'threads. Where a step rightly takes that long, write a larger `train.stall`, or "never".',
+    ),
+    "TDI026": (
+        "a plan cannot run there",
+        "`nlpkernel render` writes a script for a launcher only where the plan can run under it: the workers have to\n"
+        "divide among the machines, several machines need `trusted_network`, and a restart needs [checkpoint].",
     ),
 }

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Literal
 from nlpkernel import component, hookimpl, setting
 from nlpkernel.errors import PlanError, fail
 from nlpkernel.hookspecs.communicator import ProcessSpec
+from nlpkernel_torchdist import fitting
+from nlpkernel_torchdist.codes import OWNER as OWNER
 from nlpkernel_torchdist.layout import Layout
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run
     from nlpkernel.hookspecs.communicator import Group
-
-#: Whose errors and notices are.
-OWNER = "communicator torchdist (nlpkernel-plugin-torchdist)"
+    from nlpkernel.hookspecs.everywhere import Facts
+    from nlpkernel.supervise.post import Post
 
 
 @component
@@ -79,6 +80,11 @@ class TorchDist:
         help="workers on several machines: what they exchange is neither encrypted nor authenticated, and nobody "
         "else can reach this network",
     )
+    interface: str | None = setting(
+        default=None,
+        help="the network interface (eth0, ib0) that workers on several machines use; left out: the one from which the "
+        "first worker is reached. On one machine it is the loopback interface",
+    )
 
     def check_settings(self) -> Iterable[tuple[str, str]]:
         """Settings that do not go together."""
@@ -106,7 +112,17 @@ class TorchDist:
                 "micro-batch; use shard 0 or 1 with it",
             )
         if self.schedule == "interleaved" and self.pipeline == 1:
-            yield "schedule", "there is no pipeline whose stages could be interleaved"
+            yield "schedule", "the interleaved schedule needs a pipeline, whose stages it interleaves"
+
+    @hookimpl
+    def estimate(self, facts: Facts) -> Facts:
+        """What one worker holds of everything."""
+        return fitting.estimate(self, facts)
+
+    @hookimpl
+    def misfits(self, facts: Facts) -> Sequence[tuple[str, str]]:
+        """Layouts that the model, the optimizer or the batch do not allow."""
+        return list(fitting.misfits(self, facts))
 
     def layout(self, workers: int) -> Layout:
         """The layout of so many workers. Raise PlanError (TDI001) where there is none."""
@@ -122,15 +138,33 @@ class TorchDist:
 
     @hookimpl
     def launch(self, run: Run) -> Sequence[ProcessSpec]:
-        """The workers, on this machine. Each gets its share of the cores."""
-        if self.workers == 1:
+        """The workers, on this machine, unless another launcher has started them. Each gets its share of the cores."""
+        from nlpkernel_torchdist import launchers
+
+        if self.workers == 1 or launchers.place() is not None:
             return ()
+        if (left := launchers.leftover()) is not None:
+            run.notice("communicator torchdist", left, level="warning")
         own = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // self.workers))}
         environment = {name: os.environ.get(name, value) for name, value in own.items()}
         return [
             ProcessSpec(name=f"worker-{rank}", rank=rank, environment=environment)
             for rank in range(self.workers)
         ]
+
+    @hookimpl
+    def join(self, run: Run) -> Post | None:
+        """Take the place that another launcher gave this process."""
+        from nlpkernel_torchdist import launchers
+
+        place = launchers.place()
+        if place is None:
+            if (left := launchers.leftover()) is not None:
+                run.notice("communicator torchdist", left, level="warning")
+            return None
+        from nlpkernel_torchdist.joined import join
+
+        return join(self, run, place)
 
     @hookimpl
     def open_group(self, run: Run) -> Group:

@@ -64,7 +64,7 @@ class TorchGroup:
         ]
         self._norm_group = _group(layout, run.rank, *apart) if apart else None
         self._placement = Placement(settings, self.axes, mesh, self._data_group, device)
-        self._rounds = 0
+        self._rounds = self._left = 0
         self._zero = torch.zeros((), device=device)
 
     # -- coming together ----------------------------------------------------------------------------------------------
@@ -123,8 +123,7 @@ class TorchGroup:
         """Every so many-th micro-batch. With `truncate`, those that do not divide are nobody's."""
         size = self._data.size
         self._rounds = count // size if self._settings.uneven == "truncate" else -(-count // size)
-        if left := max(0, count - self._rounds * size):
-            self._run.count("communicator torchdist", "micro-batches left out, which did not divide", left)
+        self._left = max(0, count - self._rounds * size)
         return range(self._data.rank, min(count, self._rounds * size), size)
 
     def total(self, weights: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
@@ -143,6 +142,7 @@ class TorchGroup:
         rounds = [(index, shares) for index in mine]
         rounds += [(0, dict.fromkeys(totals, 0.0))] * (self._rounds - len(mine))
         sums: dict[str, Tensor] = {}
+        self._run.count("communicator torchdist", "micro-batches left out, which did not divide", self._left)
         with EXCHANGING:
             if placement.pipeline is not None:
                 placement.pipeline.run_window(work, step, rounds, sums)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -157,6 +158,10 @@ class Decoder:
     def estimate(self, facts: Facts) -> Facts:
         """Parameters and bytes, in float32, as far as vocabulary and window are known."""
         window = facts.window
+        hidden = self.hidden or _hidden(self.width, self.activation)
+        # Each part of a layer has whole heads of queries, keys and values.
+        cuts = math.gcd(self.heads, self.kv_heads or self.heads, hidden)
+        facts = attrs.evolve(facts, blocks=self.layers, cuts=cuts)
         if facts.vocabulary is None or (window is None and self.context is None):
             return facts
         if window is not None and self.context is not None and self.context < window:
