@@ -52,7 +52,7 @@ class Lab:
         lines = (" ".join(draws.choices(WORDS, k=draws.randint(1, 9))) for _ in range(600))
         (root / "corpus.txt").write_text("\n".join(lines) + "\n")
 
-    def plan(self, name: str, **changes: dict[str, Any]) -> Path:
+    def plan(self, name: str, **changes: Any) -> Path:
         """A small model on ragged rows, with what is changed section by section."""
         content: dict[str, Any] = {
             "name": name,
@@ -78,7 +78,7 @@ class Lab:
             "monitor": [{"use": "jsonl"}],
         }
         for section, values in changes.items():
-            content[section] = {**content.get(section, {}), **values}
+            content[section] = {**content.get(section, {}), **values} if isinstance(values, dict) else values
         path = self.root / f"{name}.json"
         path.write_text(json.dumps(content))
         return path

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from nlpkernel import component, setting
 from nlpkernel.context import Run
 from nlpkernel.errors import DataError
 from nlpkernel.plan.train import Train
-from nlpkernel_text import opening
+from nlpkernel_text import cache, opening
 from nlpkernel_text.cache import described
 from nlpkernel_text.component import Text
 from nlpkernel_text.task import Lm
@@ -187,9 +191,28 @@ def test_processes_that_build_at_once_do_not_clash(write: Write, tmp_path: Path)
     assert len(entries(tmp_path)) == 1
 
 
-def test_who_comes_second_takes_what_the_first_left(
+def test_of_several_processes_one_builds_and_the_others_wait(
+    write: Write, open_text: Open, tmp_path: Path, builds: list[Path]
+) -> None:
+    """The lock of the one that builds is taken here; nothing is built until it is free."""
+    path = write("a.txt", "hello")
+    open_text(path)
+    (lock,) = (tmp_path / "cache" / "text.locks").iterdir()
+    shutil.rmtree(tmp_path / "cache" / "text")
+    with ThreadPoolExecutor() as pool:
+        with FileLock(lock):
+            opened = pool.submit(open_text, path)
+            with pytest.raises(TimeoutError):
+                opened.result(timeout=0.5)
+            assert len(builds) == 1
+        assert stream(opened.result(timeout=30)) == [*b"hello", 256]
+    assert len(builds) == 2
+
+
+def test_who_comes_second_takes_what_the_first_left_where_there_are_no_locks(
     write: Write, open_text: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(cache.Cache, "_turn", lambda self, key: nullcontext())
     path = write("a.txt", "hello")
     build = opening._build
 

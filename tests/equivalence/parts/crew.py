@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-from nlpkernel.engine import api
+from nlpkernel.engine.api import Loop
 from nlpkernel.errors import NlpkernelError
 from nlpkernel.plan import Plan
 from nlpkernel.supervise.post import Post
@@ -30,9 +30,11 @@ class _Post(Post):
 
 
 def _run(rank: int, world: int, asked: dict[str, str]) -> dict[str, str]:
-    api.take_post = lambda: _Post(rank, world, asked["launch"])  # type: ignore[assignment]
+    post = _Post(rank, world, asked["launch"])
     try:
-        loop = api.Loop(Plan.load(asked["plan"]), Path(asked["run"]), resume=asked["resume"], quiet=True)
+        loop = Loop(
+            Plan.load(asked["plan"]), Path(asked["run"]), resume=asked["resume"], quiet=True, post=post
+        )
         for _ in loop.steps():
             pass
     except NlpkernelError as error:

@@ -81,6 +81,7 @@ class Loop:
     have otherwise than its version. `locked` is a lock that must hold in every point. `listen` is told every event.
     `limit` ends the run after so many steps, as if it were its length. `signal` is the number of the signal that ended
     it, if one did. `quiet`: warnings only are to be seen. `rehearsal`: nothing is to be left outside the folder.
+    `post` is that of this process, where the caller knows it.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Loop:
         limit: int | None = None,
         quiet: bool = False,
         rehearsal: bool = False,
+        post: Post | None = None,
     ) -> None:
         self.plan, self.folder, self.overwrite, self.resume = plan, folder, overwrite, resume
         self.continues, self.allow, self.locked = continues, allow, locked
@@ -105,14 +107,15 @@ class Loop:
         self.session: Session | None = None
         self.status, self.reason = "failed", ""
         self.signal: int | None = None
-        self._post = Post()
+        self._given = post
+        self._post = post or Post()
         self._started_at: int | None = None
         self._took = False
         self._report: Report | None = None
 
     def steps(self) -> Generator[Session]:
         """Open the run, take its steps, and close it, whatever happens. Yields after each step."""
-        post = self._post = take_post() or self._joined() or Post()
+        post = self._post = self._given or take_post() or self._joined() or Post()
         start = time.monotonic()
         with ExitStack() as stack, post.telling():
             stack.callback(self._forget_unopened)

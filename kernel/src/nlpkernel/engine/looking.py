@@ -53,6 +53,7 @@ def look_at_data(plan: Plan, samples: int = 3) -> Looked:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         stack.enter_context(environment(plan.train))
         run, hooks, composition = activate(plan, Path(folder))
+        run.rehearsal = True
         stack.callback(hooks.close, run=run)
         group = hooks.ask(composition.slot("communicator").component, "open_group", run=run)
         stack.callback(group.close)

@@ -94,7 +94,7 @@ def open_session(
     if listen is not None:
         run.bus.owner = "the caller"
         run.bus.on(Event, listen)
-    if post is not None and post.supervised:
+    if post is not None and post.hearing:
         run.bus.owner = "the supervisor"
         run.bus.on(Event, post.hears, but=(StepCompleted,))
     run.bus.freeze()

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import random
+import secrets
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from nlpkernel import runs
 from nlpkernel.engine.equality import difference, uncounted
 from nlpkernel.engine.opening import activate, reading
 from nlpkernel.errors import CheckpointError, TrainingError, UsageError, fail
 from nlpkernel.plan import Plan
-from nlpkernel.state import Leaf, Snapshot
+from nlpkernel.state import Addends, Leaf, Snapshot, Spread
+from nlpkernel.supervise.launch import wanted
 
 #: Steps between two saves, as a share of all.
 _SAVES = 5
@@ -67,10 +70,11 @@ def prove(plan: Plan, folder: Path, *, steps: int, kills: int, seed: int) -> Pro
         raise fail(UsageError, "NK304", "the plan has no [checkpoint], so there is nothing to resume from")
     file = folder / "plan.toml"
     file.write_text(plan.text(), encoding="utf-8")
+    workers = sum(spec.rank is not None for spec in wanted(plan, folder)) or 1
     if plan.train.steps is not None:
         steps = min(steps, plan.train.steps)
     saves = tuple(range(0, steps, max(1, steps // _SAVES)))[1:]
-    trial = _Trials(file, folder, steps, seed)
+    trial = _Trials(file, folder, steps, seed, workers)
     whole = trial.run("unbroken", (), None, resume=False)
     parts: list[Part] = []
     numbers: list[Mapping[int, Any]] = []
@@ -95,8 +99,8 @@ class _Told:
 class _Trials:
     """Starts the arms, kills them, and opens what they saved."""
 
-    def __init__(self, plan: Path, folder: Path, steps: int, seed: int) -> None:
-        self.plan, self.folder, self.steps = plan, folder, steps
+    def __init__(self, plan: Path, folder: Path, steps: int, seed: int, workers: int) -> None:
+        self.plan, self.folder, self.steps, self.workers = plan, folder, steps, workers
         self.draws = random.Random(seed)
 
     def moment(self, begins: int, left: int) -> tuple[int, float]:
@@ -111,15 +115,18 @@ class _Trials:
             "steps": self.steps,
             "saves": list(saves),
             "resume": resume,
+            "world": self.workers,
+            "launch": secrets.token_hex(8),
         }
         if not resume:
             self._clear(name)
         log = self.folder / f"{name}.log"
         began, numbers, killed = 0, {}, False
         last = time.monotonic()
-        with log.open("wb") as errors, _started(asked, errors) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
+        with log.open("wb") as errors, _started(asked, errors) as processes:
+            first = processes[0]
+            assert first.stdout is not None
+            for line in first.stdout:
                 told = json.loads(line)
                 began = told.get("begins", began)
                 if "step" not in told:
@@ -129,12 +136,13 @@ class _Trials:
                 now = time.monotonic()
                 if kill is not None and told["step"] >= kill[0]:
                     time.sleep((now - last) * kill[1])
-                    process.kill()
+                    for process in processes:
+                        process.kill()
                     killed = True
                     # What it had told before it died belongs to it.
                     kill = None
                 last = now
-            code = process.wait()
+            code = max(abs(process.wait()) for process in processes)
         if code and not killed:
             tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-15:]
             message = f"the {name} run failed by itself with exit code {code}:"
@@ -145,8 +153,13 @@ class _Trials:
     def _clear(self, name: str) -> None:
         import shutil
 
-        if (self.folder / name).exists():
-            shutil.rmtree(self.folder / name)
+        folder = self.folder / name
+        if folder.exists():
+            shutil.rmtree(folder)
+        if self.workers > 1:
+            # As a supervisor would: the first worker makes it only where it is alone.
+            folder.mkdir()
+            shutil.copy(self.plan, folder / runs.PLAN)
 
     def kept(self, name: str) -> bool:
         """Whether a run has a complete version."""
@@ -168,15 +181,17 @@ class _Trials:
 
 
 @contextmanager
-def _started(asked: Mapping[str, Any], errors: Any) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "nlpkernel.engine.trial", json.dumps(asked)]
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+def _started(asked: Mapping[str, Any], errors: Any) -> Iterator[Sequence[subprocess.Popen[bytes]]]:
+    """The workers of one start; the first one tells."""
+    with ExitStack() as stack:
+        processes = []
+        for rank in range(asked["world"]):
+            command = [sys.executable, "-m", "nlpkernel.engine.trial", json.dumps({**asked, "rank": rank})]
+            output = subprocess.DEVNULL if rank else subprocess.PIPE
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
+            processes.append(stack.enter_context(process))
+            stack.callback(process.kill)
+        yield processes
 
 
 def _steps(whole: Mapping[int, Any], parts: Sequence[Mapping[int, Any]]) -> Compared:
@@ -210,7 +225,15 @@ def _state(whole: Snapshot, broken: Snapshot) -> Iterator[Compared]:
 
 
 def _leaves(snapshot: Snapshot) -> dict[str, Leaf]:
-    return {path: leaf for path, leaf in snapshot.tree.items() if not uncounted(path)}
+    return {path: _one(leaf) for path, leaf in snapshot.tree.items() if not uncounted(path)}
+
+
+def _one(leaf: Leaf) -> Leaf:
+    """A leaf whose value is one tensor, wherever its pieces were."""
+    value = leaf.value
+    if isinstance(value, Spread):
+        return Leaf(value.whole(), leaf.kind)
+    return Leaf(value.total(), leaf.kind) if isinstance(value, Addends) else leaf
 
 
 def refuse(proof: Proof) -> None:

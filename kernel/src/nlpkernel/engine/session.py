@@ -290,7 +290,9 @@ class Session:
         else:
             self._suspects = Suspects(names_of(self, step, range(len(window))))
         self.run.count("engine", f"windows skipped: {reason}")
-        self.bus.publish(WindowSkipped(time=time.time(), step=step, reason=reason, samples=self._suspects.names))
+        self.bus.publish(
+            WindowSkipped(time=time.time(), step=step, reason=reason, samples=self._suspects.names)
+        )
         if reason == "overflow":
             self._overflows = self._overflows + 1 if step == self._overflowed_at + 1 else 1
             self._overflowed_at = step

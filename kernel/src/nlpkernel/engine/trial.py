@@ -1,9 +1,10 @@
 """A run that writes down every number of its steps: one arm of `verify-resume`, in a process of its own.
 
-    python -m nlpkernel.engine.trial '{"plan": ..., "folder": ..., "steps": ..., "saves": [...], "resume": ...}'
+    python -m nlpkernel.engine.trial '{"plan": ..., "folder": ..., "steps": ..., "saves": [...], "resume": ...,
+                                       "rank": ..., "world": ..., "launch": ...}'
 
 One JSON object a line on standard output, as the steps end; floats are written in hexadecimal, so that nothing is
-rounded.
+rounded. The losses are those of this worker's share.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from nlpkernel.engine.api import Loop
 from nlpkernel.errors import NlpkernelError
 from nlpkernel.events import Event, RunStarted, StepCompleted
 from nlpkernel.plan import Plan
+from nlpkernel.supervise.post import Post
 
 
 def main(asked: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
@@ -41,7 +43,8 @@ def main(asked: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
         resume="newest" if asked["resume"] else None,
         listen=listen,
         quiet=True,
-        rehearsal=True,
+        rehearsal=asked["world"] == 1,
+        post=_post(asked),
     )
     saves = set(asked["saves"])
     for session in loop.steps():
@@ -50,6 +53,14 @@ def main(asked: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
         if session.progress.step == asked["steps"]:
             # As a signal would: saved, and without the evaluation that ends a run.
             session.stop = session.stop or ("interrupted", "the trial ends here")
+
+
+def _post(asked: dict[str, Any]) -> Post:
+    """That of one of several workers, whose folder is there already; or of one alone."""
+    post = Post()
+    post.rank, post.world, post.launch = asked["rank"], asked["world"], asked["launch"]
+    post.supervised = post.world > 1
+    return post
 
 
 def _exact(value: float) -> str:

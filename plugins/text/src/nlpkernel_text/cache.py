@@ -8,12 +8,13 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
+from filelock import FileLock, Timeout
 
 from nlpkernel.components import fields_of, is_settings
 from nlpkernel.errors import DataError, fail
@@ -87,23 +88,28 @@ class Cache:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.root = run.cache / "text"
+        self.locks = run.cache / "text.locks"
 
     def get(self, key: str, build: Callable[[Path], dict[str, Any]]) -> Entry:
         """The entry `key`, built where it is not there or is damaged.
 
-        `build(folder)` writes files into a folder and returns facts of them. Several processes may do so at
-        once: the first that is done leaves its entry, which the others take.
+        `build(folder)` writes files into a folder and returns facts of them. Of several processes that want the
+        same entry (the workers of a run), one builds it, and the others wait. On a file system without locks
+        each builds, and the first that is done leaves its entry, which the others take.
         """
         folder = self.root / key[:32]
-        damaged = None
-        if folder.exists():
-            entry, damaged = self._read(folder)
-            if entry is not None:
-                return entry
-            message = f"the token cache is damaged ({damaged}); it is built again"
-            self.run.notice("data text", message, level="warning")
+        entry, _ = self._look(folder)
+        if entry is not None:
+            return entry
         try:
-            return self._build(folder, build, damaged is not None)
+            with self._turn(key):
+                entry, damaged = self._look(folder)
+                if entry is not None:
+                    return entry
+                if damaged:
+                    message = f"the token cache is damaged ({damaged}); it is built again"
+                    self.run.notice("data text", message, level="warning")
+                return self._build(folder, build, bool(damaged))
         except OSError as error:
             raise fail(
                 DataError,
@@ -112,8 +118,27 @@ class Cache:
                 hint=f"the cache is in {self.root}",
             ) from error
 
+    def _look(self, folder: Path) -> tuple[Entry | None, str]:
+        return self._read(folder) if folder.exists() else (None, "")
+
+    @contextmanager
+    def _turn(self, key: str) -> Iterator[None]:
+        """Wait until no other process builds this entry. Whoever waits is not stuck."""
+        for folder in (self.root, self.locks):
+            folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.locks / key[:32])
+        with ExitStack() as stack:
+            while True:
+                try:
+                    stack.enter_context(lock.acquire(timeout=1.0))
+                    break
+                except Timeout:
+                    self.run.pulse.moves += 1
+                except NotImplementedError:
+                    break
+            yield
+
     def _build(self, folder: Path, build: Callable[[Path], dict[str, Any]], replace: bool) -> Entry:
-        self.root.mkdir(parents=True, exist_ok=True)
         self._sweep()
         aside = Path(tempfile.mkdtemp(prefix=".building-", dir=self.root))
         try:
