@@ -124,8 +124,7 @@ class Cache:
     @contextmanager
     def _turn(self, key: str) -> Iterator[None]:
         """Wait until no other process builds this entry. Whoever waits is not stuck."""
-        for folder in (self.root, self.locks):
-            folder.mkdir(parents=True, exist_ok=True)
+        self.locks.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.locks / key[:32])
         with ExitStack() as stack:
             while True:
@@ -139,6 +138,7 @@ class Cache:
             yield
 
     def _build(self, folder: Path, build: Callable[[Path], dict[str, Any]], replace: bool) -> Entry:
+        self.root.mkdir(parents=True, exist_ok=True)
         self._sweep()
         aside = Path(tempfile.mkdtemp(prefix=".building-", dir=self.root))
         try:
