@@ -112,3 +112,35 @@ def test_a_window_that_is_not_finite_on_one_worker_stops_all_alike(lab):
     answers = lab.ask("bad", 2, communicator={"use": "torchdist"}, **bad)
     assert len({answer["error"].partition(";")[0] for answer in answers}) == 1
     assert "is not finite" in answers[0]["error"]
+
+
+SLOW = '''
+import time
+from nlpkernel import component, hookimpl
+from nlpkernel_transformer.component import Gpt
+
+@component
+class Slow(Gpt):
+    """Its forward takes 100 ms longer on worker 1."""
+
+    @hookimpl
+    def create_model(self, run, info):
+        model = super().create_model(info)
+        if run.rank == 1:
+            model.module.register_forward_pre_hook(lambda *_: time.sleep(0.1))
+        return model
+'''
+
+
+def test_item_9_a_straggler_is_named_although_all_steps_take_as_long(lab):
+    (lab.root / "slow.py").write_text(SLOW)
+    slow = {"use": f"{lab.root}/slow.py:Slow", "layers": 2, "heads": 2, "width": 16}
+    lab.run("slow", 4, model=slow, train={"steps": 6, "micro": 2, "log": {"every": 3}})
+    events = (lab.root / "runs" / "slow" / "events.jsonl").read_text()
+    told = [
+        event["message"]
+        for event in map(json.loads, events.splitlines())
+        if "keeps" in str(event.get("message"))
+    ]
+    assert len(told) == 1
+    assert "worker 1 keeps the others waiting: it takes 1" in told[0]
