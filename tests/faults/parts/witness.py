@@ -16,7 +16,7 @@ def exact(value: float | None) -> str | None:
 
 
 @component
-class Witness:
+class Onlooker:
     """Appends to the file that FAULTS_WITNESS names: a JSON list a line, each in one write. Floats are in hexadecimal.
 
     Where FAULTS_TRAPS names a file, its first line is taken away, and what it says befalls this process from now on: so
@@ -54,13 +54,18 @@ class Witness:
         os.write(self.file, json.dumps(what).encode() + b"\n")
 
     @hookimpl
+    def close(self):
+        os.close(self.file)
+
+
+@component
+class Witness(Onlooker):
+    """The same, with a point between backward and update. Many workers exchange otherwise where somebody is there."""
+
+    @hookimpl
     def gradients_ready(self, named):
-        """A point between backward and update."""
+        """Only to be asked."""
 
     @hookimpl
     def update_applied(self, progress):
         """A point after the update."""
-
-    @hookimpl
-    def close(self):
-        os.close(self.file)
