@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 
 from nlpkernel.context import Run
+from nlpkernel.engine.group import whole
 from nlpkernel.engine.materialise import allocate, fill
 from nlpkernel.plan.train import Train
 from nlpkernel_precision.component import Bf16, Fp16, Fp32
@@ -49,7 +50,7 @@ class Step:
             model = build(Gpt(layers=4, heads=4, width=width).shape(vocabulary, window))
         self.module = model.module
         allocate(self.module, run.device, self.precision.parameter)
-        fill(model, self.module.named_parameters(), seed=0)
+        fill(model, whole(self.module), seed=0)
         generator = torch.Generator().manual_seed(0)
         self.tokens = torch.randint(vocabulary, (rows, window), generator=generator).to(run.device)
 

@@ -3,9 +3,12 @@ bit for bit, with dropout."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
+from nlpkernel.cli import main
 from nlpkernel.engine.opening import activate, reading
 from nlpkernel.plan import Plan
 
@@ -16,6 +19,8 @@ LAYOUTS = {
     "zero 1 on 4": (4, {"communicator": {"shard": 1}}),
     "zero 3 on 2": (2, {"communicator": {"shard": 3}}),
     "data 3": (3, {}),
+    "tensor 2": (2, {"communicator": {"tensor": 2}}),
+    "pipeline 2": (2, {"communicator": {"pipeline": 2}}),
 }
 #: From each layout to one process and back, and some in between.
 PAIRS = [
@@ -23,6 +28,8 @@ PAIRS = [
     *(("one", second) for second in LAYOUTS if second != "one"),
     ("data 2", "zero 3 on 2"),
     ("zero 1 on 4", "data 3"),
+    ("tensor 2", "pipeline 2"),
+    ("pipeline 2", "zero 3 on 2"),
 ]
 AT = 20
 
@@ -50,7 +57,7 @@ def test_case_r10_a_version_of_any_layout_is_taken_up_by_any_other(lab, first, s
     assert gap <= 1e-4
 
 
-@pytest.mark.parametrize("layout", ["data 2", "zero 1 on 4", "zero 3 on 2"])
+@pytest.mark.parametrize("layout", ["data 2", "zero 1 on 4", "zero 3 on 2", "tensor 2", "pipeline 2"])
 def test_with_dropout_a_layout_repeats_itself_and_resumes_bit_for_bit(lab, layout):
     workers, changes = LAYOUTS[layout]
     changes = {**changes, "model": {"dropout": 0.2}}
@@ -61,6 +68,18 @@ def test_with_dropout_a_layout_repeats_itself_and_resumes_bit_for_bit(lab, layou
     assert resumed.losses[len(ran.losses) :] == ran.losses[AT:]
     assert all(torch.equal(resumed.weights[name], each) for name, each in ran.weights.items())
     assert ran.losses != lab.run(layout, workers, **LAYOUTS[layout][1]).losses
+
+
+@pytest.mark.parametrize("layout", ["data 2", "zero 3 on 2"])
+def test_verify_resume_kills_and_resumes_all_workers(lab, layout, capsys, monkeypatch):
+    monkeypatch.chdir(lab.root)
+    workers, changes = LAYOUTS[layout]
+    communicator = {"use": "torchdist", "workers": workers, **changes.get("communicator", {})}
+    plan = lab.plan("proved", communicator=communicator, model={"dropout": 0.2})
+    assert main(["verify-resume", str(plan), "--steps", "8", "--kills", "1", "--json"]) == 0
+    proof = json.loads(capsys.readouterr().out)
+    assert proof["holds"]
+    assert [part["killed"] for part in proof["parts"]] == [True, False]
 
 
 def test_data_workers_drop_differently(lab):

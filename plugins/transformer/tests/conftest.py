@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from nlpkernel.components import PRESETS
+from nlpkernel.engine.group import whole
 from nlpkernel.engine.materialise import allocate, fill
 from nlpkernel.hookspecs.model import Model
 from nlpkernel_transformer.build import build
@@ -42,7 +43,7 @@ def model_of(name: str, *, seed: int = 0, **changes: Any) -> Model:
     """A model with its first values, on the CPU."""
     model = structure_of(name, **changes)
     allocate(model.module, torch.device("cpu"), torch.float32)
-    fill(model, [*model.module.named_parameters(), *model.module.named_buffers()], seed)
+    fill(model, whole(model.module), seed)
     return model
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -141,9 +142,22 @@ def test_recomputed_blocks_keep_only_their_input(component: Any, make: Any) -> N
         assert real < guess
 
 
-def test_nothing_is_estimated_while_the_vocabulary_is_unknown(component: Any) -> None:
-    facts = Facts(window=64)
-    assert component("gpt").estimate(facts) is facts
+def test_no_size_is_estimated_while_the_vocabulary_is_unknown(component: Any) -> None:
+    nano = component("gpt")
+    cuts = math.gcd(nano.heads, 4 * nano.width)
+    assert nano.estimate(Facts(window=64)) == Facts(window=64, blocks=nano.layers, cuts=cuts)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cuts"),
+    [
+        ({"heads": 8, "kv_heads": 8, "width": 64}, 8),
+        ({"heads": 8, "kv_heads": 2, "width": 64}, 2),
+        ({"heads": 4, "width": 32, "hidden": 66}, 2),
+    ],
+)
+def test_layers_are_cut_in_whole_heads(component: Any, changes: dict[str, int], cuts: int) -> None:
+    assert component("llama", **changes).estimate(Facts()).cuts == cuts
 
 
 def test_a_rotary_model_without_a_window_is_estimated_from_its_context(component: Any) -> None:

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nlpkernel.components import PRESETS
+from nlpkernel.engine.group import whole
 from nlpkernel.engine.materialise import allocate, fill
 from nlpkernel_transformer.build import build
 from nlpkernel_transformer.component import Decoder, Gpt, Llama
@@ -88,7 +89,7 @@ def ours(cls: type[Decoder]) -> nn.Module:
     with torch.device("meta"):
         model = build(component.shape(VOCABULARY, WINDOW))
     allocate(model.module, torch.device("cpu"), torch.float32)
-    fill(model, model.module.named_parameters(), 0)
+    fill(model, whole(model.module), 0)
     return model.module
 
 
