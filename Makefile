@@ -2,14 +2,15 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-DISTRIBUTIONS := kernel sdk $(wildcard plugins/*) .
+# Ray is 240 MB, for one test: `make ray` installs it.
+DISTRIBUTIONS := kernel sdk $(filter-out plugins/ray,$(wildcard plugins/*)) .
 EDITABLE := $(foreach each,$(DISTRIBUTIONS),-e ./$(each))
 STAMP := $(VENV)/.installed
 JOBS ?= 2
 KILLS ?= 200
 SEED ?= 1
 
-.PHONY: run test faults check format benchmarks docs clean
+.PHONY: run test faults ray check format benchmarks docs clean
 
 run: $(STAMP)
 	$(BIN)/nlpkernel run examples/first.toml --overwrite
@@ -37,7 +38,12 @@ $(STAMP): requirements/constraints.txt requirements/development.txt $(wildcard p
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -r requirements/development.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -c requirements/constraints.txt $(EDITABLE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e ./plugins/ray
 	touch $@
+
+ray: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt ray
+	$(BIN)/python -m pytest plugins/ray/tests/test_ray.py
 
 clean:
 	rm -rf $(VENV) runs

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nlpkernel import runs
 from nlpkernel.cli.options import plan_options, restart_options, supervised
 from nlpkernel.cli.output import say
 from nlpkernel.errors import UsageError, fail
@@ -23,6 +24,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--runs", default="runs", metavar="FOLDER", help="where run folders are (default: runs)"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an existing run of this name")
+    parser.add_argument(
+        "--continue",
+        action="store_true",
+        dest="continues",
+        help="where a run of this name exists, resume it: for launchers that repeat a command after a pre-emption",
+    )
     parser.add_argument(
         "--locked",
         nargs="?",
@@ -49,24 +56,42 @@ def execute(args: argparse.Namespace) -> int:
 
         say(rehearse(plan, quiet=args.quiet).text())
         return 0
+    if args.continues and args.overwrite:
+        raise fail(
+            UsageError, "NK313", "--continue does not go with --overwrite", hint="leave out one of them"
+        )
     folder = Path(args.runs) / plan.name
+    begins = not (args.continues and (folder / runs.PLAN).is_file())
     locked = None
     if args.locked is not None:
         from nlpkernel.cli.lock import beside
         from nlpkernel.lock import Locked
 
         locked = Locked.read(Path(args.locked) if args.locked else beside(args.plan))
-    code = supervised(args, plan, folder, new=True, overwrite=args.overwrite)
+    code = supervised(args, plan, folder, new=begins, overwrite=args.overwrite)
     if code is not None:
         return code
     from nlpkernel.engine.api import Loop
 
-    return finish(Loop(plan, folder, overwrite=args.overwrite, locked=locked, quiet=args.quiet))
+    loop = Loop(
+        plan,
+        folder,
+        overwrite=args.overwrite,
+        continues=args.continues,
+        locked=locked,
+        quiet=args.quiet,
+    )
+    return finish(loop)
 
 
 def _alone(args: argparse.Namespace) -> None:
     """A dry run makes no run folder and starts no process: options that ask for more are not ignored in silence."""
-    given = {"--locked": args.locked is not None, "--restarts": args.restarts, "--overwrite": args.overwrite}
+    given = {
+        "--locked": args.locked is not None,
+        "--restarts": args.restarts,
+        "--overwrite": args.overwrite,
+        "--continue": args.continues,
+    }
     asked = [option for option, is_given in given.items() if is_given]
     if asked:
         raise fail(

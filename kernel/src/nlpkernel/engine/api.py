@@ -163,7 +163,9 @@ class Loop:
                 raise
 
     def _joined(self) -> Post | None:
-        """The post that another launcher gave this process, as the communicator knows."""
+        """The post that another launcher gave this process, as the communicator knows. A rehearsal is one process's."""
+        if self.rehearsal:
+            return None
         run, hooks, composition = activate(self.plan, self.folder)
         component = composition.slot("communicator").component
         if not hasattr(component, "join"):

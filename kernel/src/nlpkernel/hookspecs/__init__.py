@@ -11,6 +11,7 @@ from types import ModuleType
 from nlpkernel.hookspecs import (
     checkpoint,
     communicator,
+    compressor,
     data,
     everywhere,
     model,
@@ -31,6 +32,7 @@ MODULES: tuple[ModuleType, ...] = (
     model,
     optimizer,
     communicator,
+    compressor,
     precision,
     checkpoint,
     everywhere,
@@ -51,6 +53,7 @@ POINTS: dict[str, Point] = {
         task.POINT,
         model.TRANSFORM,
         optimizer.SCHEDULE,
+        compressor.POINT,
         policy.POINT,
     )
 }

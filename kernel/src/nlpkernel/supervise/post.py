@@ -52,6 +52,8 @@ class Post:
     rank, world = 0, 1
     #: Whether a supervisor keeps the run's folder.
     supervised = False
+    #: Whether anybody wants to hear the events.
+    hearing = False
     restart: Restart | None = None
 
     def __init__(self) -> None:
@@ -63,8 +65,15 @@ class Post:
         """While the run goes on. `logs`: the folder for what is to be read later."""
         yield
 
-    def meet(self, what: str) -> None:
-        """The first worker says that it has done `what`; the others wait until it has."""
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """While entered, what ends this process with an error is told to the others before anything is closed."""
+        yield
+
+    def meet(self, what: str, word: str = "") -> str:
+        """The first worker says that it has done `what`, and a word of it; the others wait until it has. Returns that
+        word on all of them; on one that need not wait, its own."""
+        return word
 
     def hears(self, event: Event) -> None:
         """An event of this process's bus."""
@@ -78,7 +87,7 @@ class Post:
 class SupervisedPost(Post):
     """The post of a process that a supervisor started."""
 
-    supervised = True
+    supervised = hearing = True
 
     def __init__(self, sock: socket.socket, environment: dict[str, str]) -> None:
         super().__init__()

@@ -77,19 +77,18 @@ class Optimizer(ABC):
     ) -> list[TorchGroup]:
         """Groups as torch takes them: names in the order of the tensors, the peak rate, and decay where it applies.
 
-        A group of which this worker steps nothing stays, empty: all workers have the same groups. Raises TrainingError
-        OPT001 where there is nothing to train.
+        Groups that differ in their tags alone are one, since each costs calls of its own in every step. A group of
+        which this worker steps nothing stays, empty: all workers have the same groups. Raises TrainingError OPT001
+        where there is nothing to train.
         """
         if not groups:
             raise fail(
                 TrainingError, "OPT001", "there is nothing to train: no parameter was given to the optimizer"
             )
-        return [
-            {
-                "params": list(group.tensors),
-                "names": list(group.names),
-                "lr": lr,
-                "weight_decay": weight_decay if group.decay else 0.0,
-            }
-            for group in groups
-        ]
+        made: dict[float, TorchGroup] = {}
+        for group in groups:
+            decay = weight_decay if group.decay else 0.0
+            one = made.setdefault(decay, {"params": [], "names": [], "lr": lr, "weight_decay": decay})
+            one["params"] += group.tensors
+            one["names"] += group.names
+        return list(made.values())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from nlpkernel import component, hookimpl, setting
+from nlpkernel import component, extension, hookimpl, setting
 from nlpkernel.errors import PlanError, fail
 from nlpkernel.hookspecs.communicator import ProcessSpec
 from nlpkernel_torchdist import fitting
@@ -72,6 +72,12 @@ class TorchDist:
         default="auto",
         help="where to train; auto: the accelerator of the worker's number on its machine, or the CPU",
     )
+    compressor: Any = extension(
+        "compressor",
+        default=None,
+        help="fewer bytes for the gradients that data workers exchange, with shard 0 or 1: fp16, bf16, int8, topk, "
+        "powersgd",
+    )
     timeout: float = setting(
         default=600.0, gt=0, unit="seconds", help="how long a worker waits for the others in an exchange"
     )
@@ -110,6 +116,12 @@ class TorchDist:
                 "shard",
                 f"shard {self.shard} gathers parameters in every forward of a stage, which a pipeline does for each "
                 "micro-batch; use shard 0 or 1 with it",
+            )
+        if self.compressor is not None and self.shard > 1:
+            yield (
+                "compressor",
+                f"shard {self.shard} reduces gradients to the parts of each worker by itself; a compressor needs shard "
+                "0 or 1",
             )
         if self.schedule == "interleaved" and self.pipeline == 1:
             yield "schedule", "the interleaved schedule needs a pipeline, whose stages it interleaves"

@@ -14,9 +14,13 @@ from torch.distributed.device_mesh import DeviceMesh
 from nlpkernel.engine.group import global_norm, named_gradients, run_microbatch, shares_of, update
 from nlpkernel.hookspecs.communicator import Axis, Held, Requirements, Update, Work
 from nlpkernel.state import Leaf
-from nlpkernel_torchdist import exchange
+from nlpkernel_torchdist import exchange, meeting
 from nlpkernel_torchdist.agreement import agree
+from nlpkernel_torchdist.compress.breakeven import measure
+from nlpkernel_torchdist.compress.owed import total
+from nlpkernel_torchdist.compress.reduction import Reduction
 from nlpkernel_torchdist.failures import EXCHANGING
+from nlpkernel_torchdist.pace import Pace
 from nlpkernel_torchdist.placement import Placement
 from nlpkernel_torchdist.replicas import Replicas
 from nlpkernel_torchdist.sync import Sync
@@ -45,7 +49,7 @@ class TorchGroup:
     ) -> None:
         self.rank, self.world, self.device = run.rank, run.world, device
         self.stream = layout.stream(run.rank)
-        self._settings, self._run, self._store = settings, run, store
+        self._settings, self._run, self._store, self._layout = settings, run, store, layout
         at = layout.coordinates(run.rank)
         self.axes: Mapping[str, Axis] = {
             name: Axis(at.get(name, 0), layout.size(name), mesh[name] if name in at else None)
@@ -63,8 +67,18 @@ class TorchGroup:
             if layout.size(name) > 1 and (name != "data" or settings.shard > 1)
         ]
         self._norm_group = _group(layout, run.rank, *apart) if apart else None
-        self._placement = Placement(settings, self.axes, mesh, self._data_group, device)
+        self._reduction: Reduction | None = None
+        if settings.compressor is not None:
+            compressor = run.ask(settings.compressor, "create_compressor")
+            # Its exchanges go on beside others, so they have connections of their own.
+            group = _group(layout, run.rank, "data")
+            if self._data.size > 1:
+                self._reduction = Reduction(compressor, group, device)
+            else:
+                run.notice("communicator torchdist", "there is one data worker, so nothing is compressed")
+        self._placement = Placement(settings, self.axes, mesh, self._data_group, device, self._reduction)
         self._rounds = self._left = 0
+        self._pace = Pace()
         self._zero = torch.zeros((), device=device)
 
     # -- coming together ----------------------------------------------------------------------------------------------
@@ -85,8 +99,12 @@ class TorchGroup:
 
     def close(self) -> None:
         """Leave torch's process group."""
+        if self._reduction is not None:
+            self._reduction.close()
         if dist.is_initialized():
             dist.destroy_process_group()
+        if self.rank == 0:
+            meeting.leave(self._run.folder, self._run.launch)
 
     # -- the model ----------------------------------------------------------------------------------------------------
 
@@ -107,7 +125,17 @@ class TorchGroup:
 
     def trained(self, held: Sequence[Held]) -> Sequence[Held]:
         """What has elements here; in stage 1, this worker's part."""
-        return self._placement.trained(held, whole_tensors=self._run.optimizer_need == "whole_tensor")
+        trained = self._placement.trained(held, whole_tensors=self._run.optimizer_need == "whole_tensor")
+        if self._reduction is not None:
+            with EXCHANGING:
+                self._tell_break_even(self._reduction)
+        return trained
+
+    def _tell_break_even(self, reduction: Reduction) -> None:
+        fresh = self._run.ask(self._settings.compressor, "create_compressor")
+        found = measure(reduction, fresh, self._placement.expect_gradients())
+        if self.rank == 0:
+            self._run.notice("communicator torchdist", str(found), level="info" if found.pays else "warning")
 
     def create_optimizer(
         self,
@@ -138,6 +166,8 @@ class TorchGroup:
     ) -> Mapping[str, Tensor]:
         """As many micro-batches on every worker: who has none left repeats one that counts nothing."""
         sync, placement = self._sync_for(work), self._placement
+        if self._reduction is not None and work.precision.scaled:
+            self._reduction.scale = work.precision.scale(torch.ones((), device=self.device))
         shares = shares_of(totals, sync.factor)
         rounds = [(index, shares) for index in mine]
         rounds += [(0, dict.fromkeys(totals, 0.0))] * (self._rounds - len(mine))
@@ -145,6 +175,7 @@ class TorchGroup:
         self._run.count("communicator torchdist", "micro-batches left out, which did not divide", self._left)
         with EXCHANGING:
             if placement.pipeline is not None:
+                self._pace.arrive()
                 placement.pipeline.run_window(work, step, rounds, sums)
                 placement.pipeline.exchange_ties(work.model)
             else:
@@ -164,10 +195,11 @@ class TorchGroup:
         rounds: Sequence[tuple[int, Mapping[str, float]]],
         sums: dict[str, Tensor],
     ) -> None:
+        model = self._pace.timed(sync.model)
         for number, (index, shares) in enumerate(rounds, 1):
             counted = sums if any(shares.values()) else {}
             with sync.microbatch(last=number == len(rounds)):
-                run_microbatch(work, sync.model, self.device, step, index, shares, counted, telling=True)
+                run_microbatch(work, model, self.device, step, index, shares, counted, telling=True)
 
     def update(self, work: Work, number: int, sums: Mapping[str, Tensor]) -> Update:
         """The plain update, of gradients that every worker finds the same norm of."""
@@ -181,6 +213,9 @@ class TorchGroup:
                 step=None if slices is None else lambda: slices.step(work.optimizer),
             )
         self._placement.release()
+        self._pace.leave()
+        if self._reduction is not None:
+            self._reduction.compressor.settle(done.bad if done.applied is None else not done.applied)
         return done
 
     def _norm(self, gradients: list[Tensor]) -> Tensor:
@@ -213,18 +248,39 @@ class TorchGroup:
                 return whole_outputs(work.model(**inputs))
 
     def merge(self, counts: Counts) -> Counts:
-        """One exchange for each type of numbers."""
+        """One exchange for each type of numbers; what each worker took of its own goes with it."""
+        if not counts:
+            return counts
+        first = next(iter(counts.values()))
+        kind = first.dtype if first.is_floating_point() else torch.float32
+        own = torch.zeros(self.world, dtype=kind, device=self.device)
+        own[self.rank] = self._pace.take()
         with EXCHANGING:
-            return exchange.merge(counts)
+            merged = exchange.merge({**counts, "nlpkernel/pace": own})
+        slow = self._pace.judge(merged.pop("nlpkernel/pace").tolist())
+        if slow is not None and self.rank == 0:
+            self._run.notice("communicator torchdist", slow, level="warning")
+        self._pace.rest()
+        return merged
 
     # -- state --------------------------------------------------------------------------------------------------------
 
     def state(self) -> Mapping[str, Leaf]:
-        """Nothing is remembered from one window to the next."""
-        return {}
+        """What a compressor keeps from one window to the next."""
+        if self._reduction is None:
+            return {}
+        return dict(self._placement.books(self._layout, self.rank).leaves(self._reduction.compressor))
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Nothing to take up."""
+        """Take it up."""
+        if self._reduction is not None:
+            self._placement.books(self._layout, self.rank).take_up(self._reduction.compressor, state)
+        elif total(state):
+            self._run.notice(
+                "communicator torchdist",
+                "the version holds gradients that a compressor had not sent yet; there is none now, so they are lost",
+                level="warning",
+            )
 
 
 def _group(layout: Layout, rank: int, *axes: str) -> dist.ProcessGroup:

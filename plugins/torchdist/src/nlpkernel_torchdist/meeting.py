@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import Store
 
 from nlpkernel import runs
-from nlpkernel.errors import TrainingError, UsageError, fail
+from nlpkernel.errors import TrainingError, fail
+from nlpkernel_torchdist import network
 
 #: The file, in a run's folder, that says where the store of its newest start is.
 FILE = ".meeting.json"
@@ -20,19 +21,12 @@ FILE = ".meeting.json"
 _SOON = 0.02
 
 
-def keep(host: str, timeout: float) -> tuple[dist.TCPStore, int]:
+def keep(host: str, timeout: float) -> tuple[Store, int]:
     """Keep a store that listens on `host` alone, on a free port. Raise UsageError (TDI003) where it cannot."""
-    try:
-        family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.bind((host, 0))
-        listener.listen(128)
-    except OSError as error:
-        message = f"cannot listen on {host}: {error.strerror or error}"
-        raise fail(UsageError, "TDI003", message) from error
+    listener = network.listen(host)
     port = int(listener.getsockname()[1])
     # The store owns the descriptor from here on. libuv would open a listener of its own, on all interfaces.
-    store = dist.TCPStore(
+    store: Store = dist.TCPStore(  # type: ignore[attr-defined]
         host,
         port,
         is_master=True,
@@ -49,7 +43,7 @@ def publish(folder: Path, launch: str, host: str, port: int) -> None:
     runs.write(folder / FILE, json.dumps({"launch": launch, "host": host, "port": port}) + "\n")
 
 
-def find(folder: Path, launch: str, timeout: float) -> dist.TCPStore:
+def find(folder: Path, launch: str, timeout: float) -> Store:
     """The store of this start, once the first worker keeps it. Raise TrainingError (TDI003) where it does not come."""
     end = time.monotonic() + timeout
     while True:
@@ -64,12 +58,13 @@ def find(folder: Path, launch: str, timeout: float) -> dist.TCPStore:
         time.sleep(_SOON)
 
 
-def visit(host: str, port: int, timeout: float) -> dist.TCPStore:
+def visit(host: str, port: int, timeout: float) -> Store:
     """A store that another process keeps. Raise TrainingError (TDI003) where it cannot be reached."""
     try:
-        return dist.TCPStore(
+        store: Store = dist.TCPStore(  # type: ignore[attr-defined]
             host, port, is_master=False, timeout=timedelta(seconds=timeout), wait_for_workers=False
         )
+        return store
     except (dist.DistError, RuntimeError, TimeoutError) as error:
         message = f"the first worker's store at {host}:{port} cannot be reached: {_first_line(error)}"
         raise fail(TrainingError, "TDI003", message) from error
@@ -85,7 +80,7 @@ def leave(folder: Path, launch: str) -> None:
         return
 
 
-def gathered(store: dist.Store, what: str, world: int, timeout: float) -> list[bytes]:
+def gathered(store: Store, what: str, world: int, timeout: float) -> list[bytes]:
     """What each worker put under `what`, in their order. Raise TrainingError (TDI003) naming those who did not come."""
     keys = [f"{what}/{rank}" for rank in range(world)]
     try:

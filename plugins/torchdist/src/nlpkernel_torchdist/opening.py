@@ -8,37 +8,50 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from nlpkernel.engine.group import SingleGroup, pick_device
-from nlpkernel.errors import UsageError, fail
-from nlpkernel_torchdist import meeting
+from nlpkernel.errors import NlpkernelError, UsageError, fail
+from nlpkernel_torchdist import launchers, meeting, network
+from nlpkernel_torchdist.binding import bind
 from nlpkernel_torchdist.component import OWNER
+from nlpkernel_torchdist.compress.one import One
 from nlpkernel_torchdist.group import TorchGroup
+from nlpkernel_torchdist.joined import post_of
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run
     from nlpkernel.hookspecs.communicator import Group
     from nlpkernel_torchdist.component import TorchDist
-
-#: The interface of this machine alone.
-LOOPBACK = "127.0.0.1"
+    from nlpkernel_torchdist.seat import JoinedPost
 
 
 def open_group(settings: TorchDist, run: Run) -> Group:
     """The group of this run. Raise UsageError where this process alone is to run a plan of several."""
+    place = launchers.place()
+    if place is not None and place.world == run.world != settings.workers:
+        run.notice(
+            "communicator torchdist",
+            f"{place.launcher} started {run.world} workers, and the plan says {settings.workers}: the number of "
+            f"{place.launcher} counts",
+        )
     if run.world == 1:
-        if settings.workers > 1 and not run.rehearsal:
-            raise fail(
-                UsageError,
-                "TDI003",
-                f"the plan wants {settings.workers} workers, and this is one process",
-                owner=OWNER,
-                hint="`nlpkernel run` starts them; from Python, set communicator.workers to 1",
+        if settings.workers > 1 and not run.rehearsal and (place is None or place.world > 1):
+            raise _alone(settings, place)
+        if settings.workers > 1 and run.rehearsal:
+            run.notice(
+                "communicator torchdist",
+                f"one process rehearses for {settings.workers} workers: times and memory are not theirs",
+                level="warning",
             )
-        return SingleGroup(pick_device(settings.device, run))
+        alone = pick_device(settings.device, run)
+        return SingleGroup(alone) if settings.compressor is None else One(alone)
     layout = settings.layout(run.world)
-    device = pick_device(settings.device, run, run.rank % max(1, _devices()))
-    store = _meet(settings, run)
+    post = post_of(run.launch)
+    local = run.rank if post is None else post.place.local_rank
+    device = pick_device(settings.device, run, local % max(1, _devices()))
+    bind(settings, run, network.LOOPBACK if post is None else post.address)
+    store = _meet(settings, run, post)
     dist.init_process_group(
         backend=_backend(settings, device),
         store=store,
@@ -52,15 +65,41 @@ def open_group(settings: TorchDist, run: Run) -> Group:
     return TorchGroup(settings, run, layout, mesh, store, device)
 
 
-def _meet(settings: TorchDist, run: Run) -> dist.Store:
+def _alone(settings: TorchDist, place: launchers.Place | None) -> NlpkernelError:
+    """A plan of several workers that one process is to run by itself."""
+    if place is None:
+        hint = "`nlpkernel run` starts them; from Python, set communicator.workers to 1"
+        return fail(
+            UsageError,
+            "TDI003",
+            f"the plan wants {settings.workers} workers, and this is one process",
+            owner=OWNER,
+            hint=hint,
+        )
+    return fail(
+        UsageError,
+        "TDI020",
+        f"{place.launcher} started {place.world} workers, and this one was told to run alone",
+        owner=OWNER,
+        hint=f"leave out --restarts: {place.launcher} itself starts the run again",
+    )
+
+
+def _meet(settings: TorchDist, run: Run, post: JoinedPost | None) -> Store:
     """A store of this start of the run: a prefix of its own keeps what a dead start left apart, which torch's own
     rendezvous reads (it gives every restart the same port and no prefix)."""
-    if run.rank == 0:
-        store, port = meeting.keep(LOOPBACK, settings.timeout)
-        meeting.publish(run.folder, run.launch, LOOPBACK, port)
+    if post is not None:
+        if run.rank == 0:
+            store, port = meeting.keep(post.address, settings.timeout)
+            post.meet("store", str(port))
+        else:
+            store = meeting.visit(post.address, int(post.meet("store")), settings.timeout)
+    elif run.rank == 0:
+        store, port = meeting.keep(network.LOOPBACK, settings.timeout)
+        meeting.publish(run.folder, run.launch, network.LOOPBACK, port)
     else:
         store = meeting.find(run.folder, run.launch, settings.timeout)
-    return dist.PrefixStore(f"nlpkernel/{run.name}/{run.launch}", store)
+    return PrefixStore(f"nlpkernel/{run.name}/{run.launch}", store)
 
 
 def _backend(settings: TorchDist, device: torch.device) -> str:

@@ -18,6 +18,7 @@ from nlpkernel.hookspecs.communicator import Axis, Held
 from nlpkernel.state import Kind, Replicated, Sharded
 from nlpkernel_torchdist import shards
 from nlpkernel_torchdist.component import OWNER
+from nlpkernel_torchdist.compress.owed import Books
 from nlpkernel_torchdist.pieces import rows, share
 from nlpkernel_torchdist.pipeline import Pipeline
 from nlpkernel_torchdist.replicas import Replicas
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     from nlpkernel.hookspecs.model import Anatomy
     from nlpkernel_torchdist.component import TorchDist
+    from nlpkernel_torchdist.compress.reduction import Reduction
+    from nlpkernel_torchdist.layout import Layout
 
 
 class Placement:
@@ -50,9 +53,11 @@ class Placement:
         mesh: DeviceMesh,
         data_group: dist.ProcessGroup,
         device: torch.device,
+        reduction: Reduction | None = None,
     ) -> None:
         self._settings, self._mesh, self._group, self._device = settings, mesh, data_group, device
         self._data, self._tensor, self._pipe = (axes[name] for name in ("data", "tensor", "pipe"))
+        self._reduction = reduction
         self._sharded = settings.shard > 1 and self._data.size > 1
         self._cut: Mapping[str, Sharded] = {}
         self._held: Sequence[Held] = ()
@@ -94,14 +99,14 @@ class Placement:
         elif self._data.size == 1:
             self.sync = Alone(called)
         elif self._tensor.size == self._pipe.size == 1:
-            self.sync = Replicas(module, self._group)
+            self.sync = Replicas(module, self._group, self._reduction)
         else:
             self.reduce_afterwards(module)
         return module
 
     def reduce_afterwards(self, module: nn.Module) -> None:
         """Add up gradients once a window is through."""
-        self.sync = Reduced(self._called(module), self._gradients, self._group)
+        self.sync = Reduced(self._called(module), self._gradients, self._group, self._reduction, self._apart)
 
     def _called(self, module: nn.Module) -> Callable[..., Any]:
         if self._tensor.size == 1:
@@ -179,6 +184,12 @@ class Placement:
             parameter._local_tensor.data = part.data  # type: ignore[attr-defined]
         return mine
 
+    def books(self, layout: Layout, rank: int) -> Books:
+        """What it takes to keep the state of compressors."""
+        trained = {each.name: each for each in trainable(self._held)}
+        alone = frozenset(filter(self._alone, trained))
+        return Books(layout, rank, trained, alone, frozenset(self._cut))
+
     # -- gradients ----------------------------------------------------------------------------------------------------
 
     def bind(self) -> None:
@@ -191,8 +202,21 @@ class Placement:
         for _, parameter in self._parts:
             parameter.grad = None
 
-    def _gradients(self) -> Sequence[Tensor]:
-        return [each.tensor.grad for each in self._held if each.tensor.grad is not None]
+    def expect_gradients(self) -> int:
+        """Make known to a compressor what it will get; bytes of all of it."""
+        trained = [(each.name, each.tensor) for each in trainable(self._held)]
+        if isinstance(self.sync, Reduced):
+            self.sync.prepare(trained)
+        return sum(tensor.nbytes for _, tensor in trained)
+
+    def _gradients(self) -> Sequence[tuple[str, Tensor]]:
+        return [(each.name, each.tensor.grad) for each in self._held if each.tensor.grad is not None]
+
+    def _apart(self, name: str) -> str:
+        """A compressor makes the same of copies along tensor or pipe where they travel with the same others."""
+        if self.pipeline is not None and name in self.pipeline.tied:
+            return name
+        return "cut" if name in self._cut else ""
 
 
 def _length(kind: Kind) -> int:

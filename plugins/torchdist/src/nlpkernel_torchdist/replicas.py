@@ -4,23 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
+from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
+
+if TYPE_CHECKING:
+    from nlpkernel_torchdist.compress.reduction import Reduction
+
+
+#: MiB of gradients that travel together: the most (torch's own number), and the least that is worth an exchange.
+_MOST, _LEAST = 25.0, 1.0
+#: Exchanges of a smaller model. All but the last are hidden behind the backward pass.
+_EXCHANGES = 8
+
+
+def bucket_size(module: nn.Module) -> float | None:
+    """MiB of gradients that travel together; None for torch's own choice."""
+    part = sum(each.nbytes for each in module.parameters() if each.requires_grad) / _EXCHANGES / (1 << 20)
+    return None if part >= _MOST else max(_LEAST, part)
 
 
 class Replicas:
     """Gradients are exchanged while the backward pass of the last micro-batch goes on.
 
     DDP takes the mean over workers. What we want is the sum, since each loss is divided by the weight of the whole
-    window already: so each loss counts as many times as there are workers.
+    window already: so each loss counts as many times as there are workers. With a `reduction`, which adds up, once.
     """
 
-    def __init__(self, module: nn.Module, group: dist.ProcessGroup) -> None:
-        self.factor = float(dist.get_world_size(group))
+    def __init__(
+        self, module: nn.Module, group: dist.ProcessGroup, reduction: Reduction | None = None
+    ) -> None:
+        self.factor = float(dist.get_world_size(group)) if reduction is None else 1.0
         called = _Called(module)
         # Values are the same on all workers: they are drawn by name, or come from one version.
         self._wrapped = DistributedDataParallel(
@@ -29,27 +47,49 @@ class Replicas:
             broadcast_buffers=False,
             init_sync=False,
             gradient_as_bucket_view=True,
+            bucket_cap_mb=bucket_size(module),
         )
+        self._reduction = reduction
+        if reduction is not None:
+            self._names = {id(parameter): name for name, parameter in module.named_parameters()}
+            # torch reads the annotations of a hook, and takes them as they stand.
+            self._wrapped.register_comm_hook(None, lambda state, bucket: self._exchange(bucket))
         self._settle(called)
         self.model: Callable[..., Any] = self._wrapped
         self._nothing = nullcontext()
 
     def microbatch(self, *, last: bool) -> AbstractContextManager[object]:
         """DDP exchanges in every backward pass, unless it is told not to."""
-        return self._nothing if last else self._wrapped.no_sync()
+        # What `no_sync` does, without making a context for it.
+        self._wrapped.require_backward_grad_sync = last
+        return self._nothing
 
     def finish(self) -> None:
         """DDP has waited at the end of the backward pass."""
+        if self._reduction is not None:
+            self._reduction.finish()
+
+    def _exchange(self, bucket: dist.GradBucket) -> Future[Tensor]:
+        """Instead of DDP's own exchange of a bucket."""
+        reduction, flat = self._reduction, bucket.buffer()
+        assert reduction is not None
+        encoder = reduction.encoder([(self._names[id(each)], each.shape) for each in bucket.parameters()])
+        return reduction.put(flat, None if self._called.order_only else encoder)
 
     def _settle(self, called: _Called) -> None:
         """Let DDP form its buckets for good. It forms them anew after its first backward pass, and where an element
         lies in a bucket decides in which order workers are added up: a resumed run would round otherwise than one that
         has been going on."""
+        self._called = called
         called.order_only = True
-        self._wrapped().backward()
+        # The second pass is the first with the buckets that stay: they are made before a forward.
+        for _ in range(1 if self._reduction is None else 2):
+            self._wrapped().backward()
         called.order_only = False
         for parameter in called.parameters():
             parameter.grad = None
+        # From here on it calls the model itself.
+        self._wrapped.module = called.module
 
 
 class _Called(nn.Module):

@@ -58,11 +58,18 @@ class Shards:
 
     def __init__(self, module: FSDPModule, model: Callable[..., Any], *, every: bool) -> None:
         self._module, self.model, self._every = module, model, every
+        # Collected once: torch walks through all layers of the model for them.
+        self._divided = [each for each in cast(nn.Module, module).modules() if isinstance(each, FSDPModule)]
+        self._reduces: bool | None = None
         self._nothing = nullcontext()
 
     def microbatch(self, *, last: bool) -> AbstractContextManager[object]:
         """Say whether to reduce."""
-        self._module.set_requires_gradient_sync(last or self._every)
+        reduces = last or self._every
+        if reduces is not self._reduces:
+            self._reduces = reduces
+            for each in self._divided:
+                each.set_requires_gradient_sync(reduces, recurse=False)
         self._module.set_is_last_backward(last)
         return self._nothing
 

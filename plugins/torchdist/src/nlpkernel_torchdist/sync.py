@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from nlpkernel_torchdist.compress.reduction import Reduction
 
 
 class Sync(Protocol):
@@ -30,8 +33,8 @@ class Alone:
 
     factor = 1.0
 
-    def __init__(self, module: nn.Module) -> None:
-        self.model: Callable[..., Any] = module
+    def __init__(self, called: Callable[..., Any]) -> None:
+        self.model = called
         self._nothing = nullcontext()
 
     def microbatch(self, *, last: bool) -> AbstractContextManager[object]:
@@ -47,20 +50,48 @@ class Reduced(Alone):
     to see this worker's own first. Nothing is hidden behind the backward pass."""
 
     def __init__(
-        self, module: nn.Module, gradients: Callable[[], Sequence[Tensor]], group: dist.ProcessGroup
+        self,
+        called: Callable[..., Any],
+        named: Callable[[], Sequence[tuple[str, Tensor]]],
+        group: dist.ProcessGroup,
+        reduction: Reduction | None = None,
+        apart: Callable[[str], str] = lambda name: "",
     ) -> None:
-        super().__init__(module)
-        self._gradients, self._group = gradients, group
+        """`named`: gradients of this worker by the names of their parameters. `apart`: a word for each parameter; those
+        with different words do not travel together."""
+        super().__init__(called)
+        self._named, self._group, self._reduction, self._apart = named, group, reduction, apart
+
+    def prepare(self, named: Sequence[tuple[str, Tensor]]) -> None:
+        """Make known beforehand what will be exchanged."""
+        if self._reduction is not None:
+            for names, bucket in self._buckets(named):
+                self._reduction.encoder(
+                    [(name, each.shape) for name, each in zip(names, bucket, strict=True)]
+                )
 
     def finish(self) -> None:
         """Add up."""
-        for bucket in buckets(self._gradients()):
+        for names, bucket in self._buckets(self._named()):
             flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
-            dist.all_reduce(flat, group=self._group)
+            if self._reduction is None:
+                dist.all_reduce(flat, group=self._group)
+            else:
+                sizes = [(name, gradient.shape) for name, gradient in zip(names, bucket, strict=True)]
+                self._reduction.add_up(flat, self._reduction.encoder(sizes))
             parts = flat.split([gradient.numel() for gradient in bucket])
             torch._foreach_copy_(
                 bucket, [part.view_as(gradient) for part, gradient in zip(parts, bucket, strict=True)]
             )
+
+    def _buckets(self, named: Sequence[tuple[str, Tensor]]) -> Iterator[tuple[list[str], list[Tensor]]]:
+        names = {id(tensor): name for name, tensor in named}
+        apart: dict[str, list[Tensor]] = {}
+        for name, tensor in named:
+            apart.setdefault(self._apart(name), []).append(tensor)
+        for tensors in apart.values():
+            for bucket in buckets(tensors):
+                yield [names[id(tensor)] for tensor in bucket], bucket
 
 
 #: Bytes that travel together.

@@ -1,0 +1,1 @@
+"""The command `nlpkernel ray`: the workers of a plan on a Ray cluster. Light: ray is imported on use."""

@@ -1,0 +1,1 @@
+"""`nlpkernel render`: the script or manifest that an operator would write for a plan. Light."""

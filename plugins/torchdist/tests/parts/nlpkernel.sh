@@ -1,0 +1,2 @@
+#!/bin/sh
+exec PYTHON -m nlpkernel "$@"

@@ -1,0 +1,3 @@
+#!/bin/sh
+# Says what it was asked for.
+echo "$@"

@@ -1,0 +1,324 @@
+"""What many workers cost: CPU time of a step over a loop written by hand, and steps a second over one process.
+
+    python tests/benchmarks/scaling.py [--turns 20] [--crews 3] [--steps 20] [--only NAME ...] [--json]
+
+`theirs` is a loop on DDP (`data`), on DDP with ZeroRedundancyOptimizer (`zero 1`) or on `fully_shard` (`zero 2`,
+`zero 3`), written as a careful engineer does: no sync before the last micro-batch, a loss over the global number of
+labels, foreach clipping, fused AdamW, losses kept on the device and added up over workers at the log interval. `ours`
+is a run of nlpkernel with torchdist, the monitors console and jsonl and the checkpoint store. Both are open in the same
+processes at the same time, train the same model on the same micro-batches, laid out before, and take steps in turns, a
+few at a time; a pair is two blocks of `--steps` that were taken so.
+
+CPU time is that of a worker's process, all threads: Gloo waits without spinning, but its threads, woken by messages,
+are in it, and make it noisy. So there are rows `without exchange`: one worker of two, whose process group
+gives back what it gets, where all that is left is what both arms compute, and how they ask for exchanges. `main` is the
+main thread alone, where Python, the forward and the backward pass run.
+
+`added` is the median of ours - theirs over all pairs of blocks, with the 95 % interval of a median (order statistics)
+and the medians of each crew: where things lie in memory differs from process to process and moves them too. `wall` is
+the median of ours / theirs on the clock. `speed` is steps a second over those of one process that takes the same
+steps alone, again in turns; more workers than cores share them. Budget (issue 4): at most 50 us of CPU time added.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import secrets
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+from scaling_arms import installed, plan_of
+
+from nlpkernel.cli.output import table
+
+WORKER = Path(__file__).with_name("scaling_arms.py")
+#: A step of everybody: micro-batches, their rows, and the tokens of a row.
+COUNT, ROWS, WINDOW, WIDTH = 4, 2, 32, 64
+UNITS = 1e6
+
+
+@attrs.frozen
+class Case:
+    """A layout. theirs: how its loop by hand shards, None where there is none. fake: nothing is exchanged."""
+
+    name: str
+    workers: int
+    changes: dict[str, Any] = attrs.field(factory=dict)
+    theirs: int | None = None
+    fake: bool = False
+
+    @property
+    def processes(self) -> int:
+        """How many are started."""
+        return 1 if self.fake else self.workers
+
+    def communicator(self) -> dict[str, Any]:
+        """Its section of the plan."""
+        return {"workers": self.workers, **self.changes}
+
+
+CASES = [
+    *(
+        Case(f"{name}, without exchange", 2, {"shard": shard}, shard, fake=True)
+        for shard, name in enumerate(("data 2", "zero 1", "zero 2", "zero 3"))
+    ),
+    *(
+        Case(name, 2, {"shard": shard}, shard)
+        for shard, name in enumerate(("data 2", "zero 1", "zero 2", "zero 3"))
+    ),
+    Case("tensor 2", 2, {"tensor": 2}),
+    Case("pipeline 2", 2, {"pipeline": 2}),
+    Case("data 4", 4, {}),
+    Case("zero 1, 4 workers", 4, {"shard": 1}),
+    Case("zero 2, 4 workers", 4, {"shard": 2}),
+    Case("zero 3, 4 workers", 4, {"shard": 3}),
+    Case("data 2 x tensor 2", 4, {"tensor": 2}),
+    Case("data 2 x pipeline 2", 4, {"pipeline": 2}),
+]
+
+Cost = dict[str, float]
+
+
+class Crew:
+    """Processes that have both arms of one case open."""
+
+    def __init__(self, processes: int, folder: Path) -> None:
+        self.folder = folder
+        environment = {
+            "GLOO_SOCKET_IFNAME": "lo",
+            "OMP_NUM_THREADS": "1",
+            "NLPKERNEL_CACHE": str(folder / "cache"),
+        }
+        self._log = (folder / "crew.log").open("a")
+        self._members = [
+            subprocess.Popen(
+                [sys.executable, str(WORKER), str(rank), str(processes)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                text=True,
+                env=os.environ | environment,
+            )
+            for rank in range(processes)
+        ]
+
+    def tell(self, what: str, **asked: Any) -> list[Any]:
+        """Tell all, and wait for their answers."""
+        for member in self._members:
+            assert member.stdin is not None
+            member.stdin.write(json.dumps({"do": what, **asked}) + "\n")
+            member.stdin.flush()
+        answers: list[Any] = []
+        for member in self._members:
+            assert member.stdout is not None
+            line = member.stdout.readline()
+            if not line:
+                raise SystemExit(f"a worker ended:\n{(self.folder / 'crew.log').read_text()[-4000:]}")
+            answers.append(json.loads(line))
+        return answers
+
+    def open(self, case: Case | None, width: int) -> None:
+        """Open a case; None: one process alone."""
+        run = self.folder / f"run-{secrets.token_hex(4)}"
+        run.mkdir()
+        asked: dict[str, Any] = {
+            "run": str(run),
+            "launch": secrets.token_hex(4),
+            "communicator": None if case is None else case.communicator(),
+            "theirs": None if case is None else case.theirs,
+            "fake": case.workers if case is not None and case.fake else 0,
+            "rows": ROWS,
+            "window": WINDOW,
+            "count": COUNT,
+            "width": width,
+        }
+        (run / "plan.toml").write_text(plan_of(run.name, asked).text())
+        self.tell("open", **asked)
+
+    def turn(self, arms: Sequence[str], number: int, options: argparse.Namespace) -> dict[str, Cost]:
+        """A block of steps of each arm: the mean of the workers, and of the clock the slowest."""
+        answers = self.tell("turn", arms=arms, number=number, steps=options.steps, pieces=options.pieces)
+        costs = {}
+        for arm in arms:
+            each = [answer[arm] for answer in answers]
+            mean = {name: statistics.mean(cost[name] for cost in each) for name in ("process", "thread")}
+            costs[arm] = {**mean, "wall": max(cost["wall"] for cost in each)}
+        return costs
+
+    def close(self) -> None:
+        """End them."""
+        for member in self._members:
+            member.kill()
+            member.wait()
+        self._log.close()
+
+
+# -- figures ---------------------------------------------------------------------------------------------------------
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Between which of the sorted values the median of all that could be drawn lies, in 95 of 100 cases at least."""
+    ordered, number = sorted(values), len(values)
+    below, rank = 0.5**number, 0
+    while rank + 1 < number / 2 and below + math.comb(number, rank + 1) * 0.5**number <= 0.025:
+        rank += 1
+        below += math.comb(number, rank) * 0.5**number
+    return ordered[rank], ordered[number - 1 - rank]
+
+
+def told(values: Sequence[float], digits: int) -> dict[str, float]:
+    """A median with its interval."""
+    low, high = interval(values)
+    return {
+        "median": round(statistics.median(values), digits),
+        "low": round(low, digits),
+        "high": round(high, digits),
+    }
+
+
+@attrs.define
+class Seen:
+    """What the turns of one case gave: a list of pairs for each crew."""
+
+    case: Case
+    turns: list[list[dict[str, Cost]]] = attrs.field(factory=list)
+
+    def pairs(self, figure: Callable[[dict[str, Cost]], float]) -> list[float]:
+        """One figure of every turn."""
+        return [figure(turn) for crew in self.turns for turn in crew]
+
+    def row(self) -> dict[str, Any]:
+        """What is printed of it."""
+        row: dict[str, Any] = {"row": self.case.name, "workers": self.case.workers}
+        row["ours_us"] = round(UNITS * statistics.median(self.pairs(lambda turn: turn["ours"]["process"])), 0)
+        if self.case.theirs is not None:
+            row["theirs_us"] = round(
+                UNITS * statistics.median(self.pairs(lambda turn: turn["theirs"]["process"])), 0
+            )
+            for key, what in (("added_us", "process"), ("main_us", "thread")):
+
+                def added(turn: dict[str, Cost], what: str = what) -> float:
+                    return UNITS * (turn["ours"][what] - turn["theirs"][what])
+
+                row[key] = told(self.pairs(added), 1)
+                row[key]["crews"] = [round(statistics.median(map(added, crew)), 1) for crew in self.turns]
+            row["wall"] = told(self.pairs(lambda turn: turn["ours"]["wall"] / turn["theirs"]["wall"]), 3)
+            row["pairs"] = sum(map(len, self.turns))
+        if not self.case.fake:
+            row["speed"] = told(self.pairs(lambda turn: turn["one"]["wall"] / turn["ours"]["wall"]), 2)
+        return row
+
+
+def measure(case: Case, one: Crew, options: argparse.Namespace, folder: Path) -> Seen:
+    """Blocks of all arms in turns, in several crews one after the other."""
+    seen = Seen(case)
+    arms = ["ours"] if case.theirs is None else ["ours", "theirs"]
+    # Without theirs the figure is one of the clock, which takes no such care.
+    number = options.turns if case.theirs is not None else max(4, options.turns // 2)
+    for _ in range(options.crews):
+        crew = Crew(case.processes, folder)
+        try:
+            crew.open(case, options.width)
+            turns: list[dict[str, Cost]] = []
+            for turn in range(number + 1):
+                costs = crew.turn(arms, turn, options)
+                if not case.fake:
+                    costs["one"] = one.turn(["ours"], turn, options)["ours"]
+                if turn:  # The first one warms up.
+                    turns.append(costs)
+            seen.turns.append(turns)
+        finally:
+            crew.close()
+    return seen
+
+
+@contextlib.contextmanager
+def alone(folder: Path, width: int) -> Iterator[Crew]:
+    """One process that trains by itself."""
+    crew = Crew(1, folder)
+    try:
+        crew.open(None, width)
+        yield crew
+    finally:
+        crew.close()
+
+
+def cells(row: dict[str, Any]) -> tuple[str, ...]:
+    """A row of the table."""
+
+    def spread(key: str) -> str:
+        found = row.get(key)
+        if found is None:
+            return ""
+        return f"{found['median']:g} ({found['low']:g} to {found['high']:g})"
+
+    crews = row.get("added_us", {}).get("crews", ())
+    return (
+        row["row"],
+        str(row.get("theirs_us", "")),
+        str(row["ours_us"]),
+        spread("added_us"),
+        " ".join(map(str, crews)),
+        spread("main_us"),
+        spread("wall"),
+        spread("speed"),
+    )
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--turns", type=int, default=20, help="blocks of each arm in a crew")
+    parser.add_argument("--crews", type=int, default=3, help="how often the processes are started anew")
+    parser.add_argument("--steps", type=int, default=20, help="steps of a block, one of which is logged")
+    parser.add_argument("--pieces", type=int, default=5, help="into how many a block is cut")
+    parser.add_argument("--width", type=int, default=WIDTH, help="of the model")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="rows that begin with one of these")
+    parser.add_argument("--json", action="store_true", help="one JSON object a row")
+    options = parser.parse_args()
+    cases = [case for case in CASES if not options.only or case.name.startswith(tuple(options.only))]
+    before = os.getloadavg()
+    rows = []
+    with tempfile.TemporaryDirectory() as name, alone(Path(name), options.width) as one:
+        for case in cases:
+            rows.append(measure(case, one, options, Path(name)).row())
+            if options.json:
+                print(json.dumps(rows[-1]), flush=True)
+    if options.json:
+        return
+    print(f"{Path(sys.executable).name} {shlex.join(sys.argv)}")
+    print(
+        f"CPU us of a step and worker, {options.crews} crews, {options.turns} turns of {options.steps} steps, torch "
+        f"{torch.__version__}, one thread a worker, {os.cpu_count()} cores (load {before[0]:.1f} before, "
+        f"{os.getloadavg()[0]:.1f} after); gpt of 4 blocks, width {options.width}, {COUNT} micro-batches of {ROWS} x "
+        f"{WINDOW} tokens a step; the run has {json.dumps(installed())}"
+    )
+    head = (
+        "row",
+        "theirs",
+        "ours",
+        "added",
+        "by crew",
+        "main",
+        "wall, ours/theirs",
+        "speed over one process",
+    )
+    table([head, *map(cells, rows)], head=True)
+
+
+if __name__ == "__main__":
+    main()
