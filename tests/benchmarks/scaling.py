@@ -1,6 +1,7 @@
 """What many workers cost: CPU time of a step over a loop written by hand, and steps a second over one process.
 
     python tests/benchmarks/scaling.py [--turns 20] [--crews 3] [--steps 20] [--only NAME ...] [--json]
+    python tests/benchmarks/scaling.py --instructions
 
 `theirs` is a loop on DDP (`data`), on DDP with ZeroRedundancyOptimizer (`zero 1`) or on `fully_shard` (`zero 2`,
 `zero 3`), written as a careful engineer does: no sync before the last micro-batch, a loss over the global number of
@@ -18,6 +19,10 @@ main thread alone, where Python, the forward and the backward pass run.
 and the medians of each crew: where things lie in memory differs from process to process and moves them too. `wall` is
 the median of ours / theirs on the clock. `speed` is steps a second over those of one process that takes the same
 steps alone, again in turns; more workers than cores share them. Budget (issue 4): at most 50 us of CPU time added.
+
+`--instructions` runs the rows without exchange under valgrind's callgrind instead, with a model of one block, and
+counts the instructions of the process in `--steps` steps: the same on a machine that others use too. It says nothing
+of caches.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import secrets
 import shlex
 import statistics
@@ -44,8 +50,10 @@ from scaling_arms import installed, plan_of
 from nlpkernel.cli.output import table
 
 WORKER = Path(__file__).with_name("scaling_arms.py")
-#: A step of everybody: micro-batches, their rows, and the tokens of a row.
-COUNT, ROWS, WINDOW, WIDTH = 4, 2, 32, 64
+#: What a step is: micro-batches, their rows, the tokens of a row, and the model.
+SIZE = {"count": 4, "rows": 2, "window": 32, "layers": 4, "heads": 4, "width": 64}
+#: As little work as makes sense, where every instruction is counted.
+LEAST = SIZE | {"rows": 1, "window": 4, "layers": 1, "heads": 1, "width": 8}
 UNITS = 1e6
 
 
@@ -94,7 +102,8 @@ Cost = dict[str, float]
 class Crew:
     """Processes that have both arms of one case open."""
 
-    def __init__(self, processes: int, folder: Path) -> None:
+    def __init__(self, processes: int, folder: Path, *under: str) -> None:
+        """under: a command that runs the command of each."""
         self.folder = folder
         environment = {
             "GLOO_SOCKET_IFNAME": "lo",
@@ -104,7 +113,7 @@ class Crew:
         self._log = (folder / "crew.log").open("a")
         self._members = [
             subprocess.Popen(
-                [sys.executable, str(WORKER), str(rank), str(processes)],
+                [*under, sys.executable, str(WORKER), str(rank), str(processes)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
@@ -129,7 +138,7 @@ class Crew:
             answers.append(json.loads(line))
         return answers
 
-    def open(self, case: Case | None, width: int) -> None:
+    def open(self, case: Case | None, size: dict[str, int]) -> None:
         """Open a case; None: one process alone."""
         run = self.folder / f"run-{secrets.token_hex(4)}"
         run.mkdir()
@@ -139,10 +148,7 @@ class Crew:
             "communicator": None if case is None else case.communicator(),
             "theirs": None if case is None else case.theirs,
             "fake": case.workers if case is not None and case.fake else 0,
-            "rows": ROWS,
-            "window": WINDOW,
-            "count": COUNT,
-            "width": width,
+            **size,
         }
         (run / "plan.toml").write_text(plan_of(run.name, asked).text())
         self.tell("open", **asked)
@@ -230,7 +236,7 @@ def measure(case: Case, one: Crew, options: argparse.Namespace, folder: Path) ->
     for _ in range(options.crews):
         crew = Crew(case.processes, folder)
         try:
-            crew.open(case, options.width)
+            crew.open(case, SIZE)
             turns: list[dict[str, Cost]] = []
             for turn in range(number + 1):
                 costs = crew.turn(arms, turn, options)
@@ -245,14 +251,35 @@ def measure(case: Case, one: Crew, options: argparse.Namespace, folder: Path) ->
 
 
 @contextlib.contextmanager
-def alone(folder: Path, width: int) -> Iterator[Crew]:
+def alone(folder: Path) -> Iterator[Crew]:
     """One process that trains by itself."""
     crew = Crew(1, folder)
     try:
-        crew.open(None, width)
+        crew.open(None, SIZE)
         yield crew
     finally:
         crew.close()
+
+
+def count(case: Case, steps: int, folder: Path) -> dict[str, Any]:
+    """Instructions of a step of each arm, in a process that runs under callgrind."""
+    out = folder / f"callgrind-{secrets.token_hex(4)}"
+    under = ("valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}")
+    crew = Crew(1, folder, *under)
+    try:
+        crew.open(case, LEAST)
+        crew.tell("count", arms=["theirs", "ours"], steps=steps)
+        found = [out.with_name(f"{out.name}.{number}").read_text() for number in (1, 2)]
+    finally:
+        crew.close()
+    theirs, ours = (int(re.findall(r"^totals: (\d+)", text, re.MULTILINE)[0]) / steps for text in found)
+    return {
+        "row": case.name,
+        "theirs": round(theirs),
+        "ours": round(ours),
+        "added": round(ours - theirs),
+        "ratio": round(ours / theirs, 4),
+    }
 
 
 def cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -286,27 +313,42 @@ def main() -> None:
     parser.add_argument("--crews", type=int, default=3, help="how often the processes are started anew")
     parser.add_argument("--steps", type=int, default=20, help="steps of a block, one of which is logged")
     parser.add_argument("--pieces", type=int, default=5, help="into how many a block is cut")
-    parser.add_argument("--width", type=int, default=WIDTH, help="of the model")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="rows that begin with one of these")
+    parser.add_argument(
+        "--instructions",
+        action="store_true",
+        help="count instructions of the rows without exchange (valgrind)",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a row")
     options = parser.parse_args()
     cases = [case for case in CASES if not options.only or case.name.startswith(tuple(options.only))]
     before = os.getloadavg()
-    rows = []
-    with tempfile.TemporaryDirectory() as name, alone(Path(name), options.width) as one:
-        for case in cases:
-            rows.append(measure(case, one, options, Path(name)).row())
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        if options.instructions:
+            made = (count(case, options.steps, folder) for case in cases if case.fake)
+        else:
+            one = stack.enter_context(alone(folder))
+            made = (measure(case, one, options, folder).row() for case in cases)
+        for row in made:
+            rows.append(row)
             if options.json:
-                print(json.dumps(rows[-1]), flush=True)
+                print(json.dumps(row), flush=True)
     if options.json:
         return
+    size = LEAST if options.instructions else SIZE
+    what = "instructions" if options.instructions else "CPU us"
     print(f"{Path(sys.executable).name} {shlex.join(sys.argv)}")
     print(
-        f"CPU us of a step and worker, {options.crews} crews, {options.turns} turns of {options.steps} steps, torch "
+        f"{what} of a step and worker, {options.crews} crews, {options.turns} turns of {options.steps} steps, torch "
         f"{torch.__version__}, one thread a worker, {os.cpu_count()} cores (load {before[0]:.1f} before, "
-        f"{os.getloadavg()[0]:.1f} after); gpt of 4 blocks, width {options.width}, {COUNT} micro-batches of {ROWS} x "
-        f"{WINDOW} tokens a step; the run has {json.dumps(installed())}"
+        f"{os.getloadavg()[0]:.1f} after); gpt and step {json.dumps(size)}; the run has {json.dumps(installed())}"
     )
+    if options.instructions:
+        heads = ("row", "theirs", "ours", "added", "ratio")
+        table([heads, *(tuple(str(row[key]) for key in heads) for row in rows)], head=True)
+        return
     head = (
         "row",
         "theirs",

@@ -2,11 +2,11 @@
 
     python scaling_arms.py RANK WORLD
 
-`theirs` is a loop written by hand on DDP, on DDP with `ZeroRedundancyOptimizer`, or on `fully_shard`; `ours` is a run of
-nlpkernel, through `Loop`. Both train the same `gpt` on the same micro-batches, which lie in memory from the start.
+`theirs` is a loop written by hand on DDP, on DDP with `ZeroRedundancyOptimizer`, or on `fully_shard`; `ours` is a run
+of nlpkernel, through `Loop`. Both train the same `gpt` on the same micro-batches, which lie in memory from the start.
 
 Each line on standard input is a JSON object and is answered by one. "open": make both arms for a layout. "turn": take a
-block of steps of each and say what they cost. "close": let go of both.
+block of steps of each and say what they cost. "count": the same for callgrind. "close": let go of both.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import subprocess
 import sys
 import time
 import warnings
@@ -46,8 +47,6 @@ from nlpkernel.supervise.post import Post
 VOCABULARY, IGNORED = 256, -100
 WINDOWS, LOG_EVERY, CLIP, RATE, DECAY = 16, 20, 1.0, 1e-4, 0.1
 BETAS = (0.9, 0.95)
-#: The least that is still a transformer, so that a block of steps is short: what is looked for is no part of it.
-MODEL = {"use": "gpt", "layers": 4, "heads": 4, "width": 64, "bias": True}
 
 Batch = dict[str, Tensor]
 
@@ -215,7 +214,7 @@ def plan_of(name: str, asked: Mapping[str, Any]) -> Plan:
             "window": asked["window"],
             "count": count,
         },
-        "model": {**MODEL, "width": asked["width"]},
+        "model": {"use": "gpt", "bias": True, **{name: asked[name] for name in ("layers", "heads", "width")}},
         "optimizer": {"use": "adamw", "lr": RATE, "betas": list(BETAS), "weight_decay": DECAY},
         **installed(),
     }
@@ -328,6 +327,15 @@ def theirs(
 CLOCKS = {"wall": time.perf_counter, "process": time.process_time, "thread": time.thread_time}
 
 
+#: Steps that are not counted.
+WARM = 3
+
+
+def _control(*words: str) -> None:
+    command = ["callgrind_control", *words, str(os.getpid())]
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+
+
 class Worker:
     """Both arms of one layout at a time."""
 
@@ -370,6 +378,20 @@ class Worker:
                 for what, clock, start in zip(CLOCKS, CLOCKS.values(), before, strict=True):
                     cost[what] += (clock() - start) / (length * pieces)
         return spent
+
+    def count(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Let callgrind count the instructions of so many steps of each arm; it dumps them one after the other."""
+        for name in asked["arms"]:
+            arm = self._arms[name]
+            for _ in range(WARM):
+                next(arm)
+            for words in (("-i", "on"), ("-z",)):
+                _control(*words)
+            for _ in range(asked["steps"]):
+                next(arm)
+            for words in (("-d", name), ("-i", "off")):
+                _control(*words)
+        return {}
 
     def close(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Theirs first: ours ends the process group."""
