@@ -264,12 +264,12 @@ def test_powersgd_finds_a_matrix_of_low_rank():
 
 
 @given(
-    elements=st.sampled_from([1, 100, 70_000, 200_001]),
+    elements=st.sampled_from([1, 100, 70_001]),
     share=st.floats(0.0001, 1),
     seed=st.integers(0, 1000),
     odd=st.sampled_from(["", "nan", "inf", "ties", "zeros", "sorted"]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_the_greatest_are_found_exactly(elements, share, seed, odd):
     values = torch.randn(elements, generator=torch.Generator().manual_seed(seed))
     if odd == "ties":

@@ -20,7 +20,6 @@ from nlpkernel_torchdist import shards
 from nlpkernel_torchdist.component import OWNER
 from nlpkernel_torchdist.compress.owed import Books
 from nlpkernel_torchdist.pieces import rows, share
-from nlpkernel_torchdist.pipeline import Pipeline
 from nlpkernel_torchdist.replicas import Replicas
 from nlpkernel_torchdist.sync import Alone, Reduced, Sync
 from nlpkernel_torchdist.tensor import local_gradient, parallelize, whole_outputs
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from nlpkernel_torchdist.component import TorchDist
     from nlpkernel_torchdist.compress.reduction import Reduction
     from nlpkernel_torchdist.layout import Layout
+    from nlpkernel_torchdist.pipeline import Pipeline
 
 
 class Placement:
@@ -76,6 +76,9 @@ class Placement:
         """Cut, finish the blocks, divide, allocate, wrap."""
         settings, blocks = self._settings, anatomy.blocks
         if self._pipe.size > 1:
+            # It brings torch's compiler with it, which takes seconds to import.
+            from nlpkernel_torchdist.pipeline import Pipeline
+
             group = self._mesh.get_group("pipe")
             self.pipeline = Pipeline(
                 self._pipe.rank, self._pipe.size, group, self._device, settings.schedule, settings.virtual
