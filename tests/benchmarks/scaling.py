@@ -20,7 +20,7 @@ and the medians of each crew: where things lie in memory differs from process to
 the median of ours / theirs on the clock. `speed` is steps a second over those of one process that takes the same
 steps alone, again in turns; more workers than cores share them. Budget (issue 4): at most 50 us of CPU time added.
 
-`--instructions` runs the rows without exchange under valgrind's callgrind instead, with a model of one block, and
+`--instructions` runs the rows without exchange under valgrind's callgrind instead, with a narrow model, and
 counts the instructions of the process in `--steps` steps: the same on a machine that others use too. It says nothing
 of caches.
 """
@@ -53,7 +53,7 @@ WORKER = Path(__file__).with_name("scaling_arms.py")
 #: What a step is: micro-batches, their rows, the tokens of a row, and the model.
 SIZE = {"count": 4, "rows": 2, "window": 32, "layers": 4, "heads": 4, "width": 64}
 #: As little work as makes sense, where every instruction is counted.
-LEAST = SIZE | {"rows": 1, "window": 4, "layers": 1, "heads": 1, "width": 8}
+LEAST = SIZE | {"rows": 1, "window": 4, "heads": 1, "width": 8}
 UNITS = 1e6
 
 

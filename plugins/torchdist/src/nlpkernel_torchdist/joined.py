@@ -97,6 +97,9 @@ def join(settings: TorchDist, run: Run, place: Place) -> Post:
             return _Where(host, place.port)
 
     def sit(where: _Where) -> JoinedPost:
+        if council is not None and council.cause is not None:
+            # Another worker came first, and the council has ended for it.
+            raise Rejected(council.cause.text, again=False)
         sock = network.connect(where.address, where.port, _TRY)
         return JoinedPost(
             sock,
