@@ -6,9 +6,10 @@
 `theirs` is a loop on DDP (`data`), on DDP with ZeroRedundancyOptimizer (`zero 1`) or on `fully_shard` (`zero 2`,
 `zero 3`), written as a careful engineer does: no sync before the last micro-batch, a loss over the global number of
 labels, foreach clipping, fused AdamW, losses kept on the device and added up over workers at the log interval. `ours`
-is a run of nlpkernel with torchdist, the monitors console and jsonl and the checkpoint store. Both are open in the same
-processes at the same time, train the same model on the same micro-batches, laid out before, and take steps in turns, a
-few at a time; a pair is two blocks of `--steps` that were taken so.
+is a run of nlpkernel with torchdist, the monitors console and jsonl and the checkpoint store. Both train the same model
+on the same micro-batches, laid out before, and take steps in turns, some at a time; a pair is two blocks of `--steps`
+that were taken so. Each arm has processes of its own: of several in one process those that were made first are slower,
+whatever they are.
 
 CPU time is that of a worker's process, all threads: Gloo waits without spinning, but its threads, woken by messages,
 are in it, and make it noisy. So there are rows `without exchange`: one worker of two, whose process group
@@ -16,7 +17,7 @@ gives back what it gets, where all that is left is what both arms compute, and h
 main thread alone, where Python, the forward and the backward pass run.
 
 `added` is the median of ours - theirs over all pairs of blocks, with the 95 % interval of a median (order statistics)
-and the medians of each crew: where things lie in memory differs from process to process and moves them too. `wall` is
+and the medians of each crew: where things lie in memory differs from process to process and moves them. `wall` is
 the median of ours / theirs on the clock. `speed` is steps a second over those of one process that takes the same
 steps alone, again in turns; more workers than cores share them. Budget (issue 4): at most 50 us of CPU time added.
 
@@ -39,6 +40,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,11 @@ class Case:
     changes: dict[str, Any] = attrs.field(factory=dict)
     theirs: int | None = None
     fake: bool = False
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """What is compared."""
+        return ("ours",) if self.theirs is None else ("ours", "theirs")
 
     @property
     def processes(self) -> int:
@@ -138,11 +145,12 @@ class Crew:
             answers.append(json.loads(line))
         return answers
 
-    def open(self, case: Case | None, size: dict[str, int]) -> None:
-        """Open a case; None: one process alone."""
+    def open(self, case: Case | None, size: dict[str, int], arm: str = "ours") -> None:
+        """Open an arm of a case; None: one process alone."""
         run = self.folder / f"run-{secrets.token_hex(4)}"
         run.mkdir()
         asked: dict[str, Any] = {
+            "arm": arm,
             "run": str(run),
             "launch": secrets.token_hex(4),
             "communicator": None if case is None else case.communicator(),
@@ -153,15 +161,11 @@ class Crew:
         (run / "plan.toml").write_text(plan_of(run.name, asked).text())
         self.tell("open", **asked)
 
-    def turn(self, arms: Sequence[str], number: int, options: argparse.Namespace) -> dict[str, Cost]:
-        """A block of steps of each arm: the mean of the workers, and of the clock the slowest."""
-        answers = self.tell("turn", arms=arms, number=number, steps=options.steps, pieces=options.pieces)
-        costs = {}
-        for arm in arms:
-            each = [answer[arm] for answer in answers]
-            mean = {name: statistics.mean(cost[name] for cost in each) for name in ("process", "thread")}
-            costs[arm] = {**mean, "wall": max(cost["wall"] for cost in each)}
-        return costs
+    def block(self, steps: int) -> Cost:
+        """A block of steps: the mean of the workers, and of the clock the slowest."""
+        costs = self.tell("block", steps=steps)
+        mean = {name: statistics.mean(cost[name] for cost in costs) for name in ("process", "thread")}
+        return {**mean, "wall": max(cost["wall"] for cost in costs)}
 
     def close(self) -> None:
         """End them."""
@@ -227,26 +231,46 @@ class Seen:
         return row
 
 
+def turn(crews: dict[str, Crew], number: int, options: argparse.Namespace) -> dict[str, Cost]:
+    """Seconds of a step of each arm, from a block that is cut into pieces, which the arms take in turns, each first as
+    often as last: what slows a machine down for a while slows down all of them."""
+    length = options.steps // options.pieces
+    spent = {name: dict.fromkeys(("process", "thread", "wall"), 0.0) for name in crews}
+    for piece in range(options.pieces):
+        order = list(crews) if (piece + number) % 2 else list(reversed(crews))
+        for name in order:
+            for what, cost in crews[name].block(length).items():
+                spent[name][what] += cost / (length * options.pieces)
+    return spent
+
+
+def calm(seconds: float) -> None:
+    """Wait, at most so long, until nothing but this process has run for a moment."""
+    end = time.monotonic() + seconds
+    still = 0
+    while still < 10 and time.monotonic() < end:
+        running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+        still = still + 1 if running < 2 else 0
+        time.sleep(0.02)
+
+
 def measure(case: Case, one: Crew, options: argparse.Namespace, folder: Path) -> Seen:
     """Blocks of all arms in turns, in several crews one after the other."""
     seen = Seen(case)
-    arms = ["ours"] if case.theirs is None else ["ours", "theirs"]
-    # Without theirs the figure is one of the clock, which takes no such care.
-    number = options.turns if case.theirs is not None else max(4, options.turns // 2)
     for _ in range(options.crews):
-        crew = Crew(case.processes, folder)
+        crews = {name: Crew(case.processes, folder) for name in case.arms}
         try:
-            crew.open(case, SIZE)
-            turns: list[dict[str, Cost]] = []
-            for turn in range(number + 1):
-                costs = crew.turn(arms, turn, options)
-                if not case.fake:
-                    costs["one"] = one.turn(["ours"], turn, options)["ours"]
-                if turn:  # The first one warms up.
-                    turns.append(costs)
-            seen.turns.append(turns)
+            for name, crew in crews.items():
+                crew.open(case, SIZE, name)
+            together = crews if case.fake else crews | {"one": one}
+            turns = []
+            for number in range(options.turns + 1):
+                calm(options.calm)
+                turns.append(turn(together, number, options))
+            seen.turns.append(turns[1:])  # The first one warms up.
         finally:
-            crew.close()
+            for crew in crews.values():
+                crew.close()
     return seen
 
 
@@ -262,17 +286,9 @@ def alone(folder: Path) -> Iterator[Crew]:
 
 
 def count(case: Case, steps: int, folder: Path) -> dict[str, Any]:
-    """Instructions of a step of each arm, in a process that runs under callgrind."""
-    out = folder / f"callgrind-{secrets.token_hex(4)}"
-    under = ("valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}")
-    crew = Crew(1, folder, *under)
-    try:
-        crew.open(case, LEAST)
-        crew.tell("count", arms=["theirs", "ours"], steps=steps)
-        found = [out.with_name(f"{out.name}.{number}").read_text() for number in (1, 2)]
-    finally:
-        crew.close()
-    theirs, ours = (int(re.findall(r"^totals: (\d+)", text, re.MULTILINE)[0]) / steps for text in found)
+    """Instructions of a step of each arm, in processes that run under callgrind."""
+    found = {name: instructions(case, name, steps, folder) for name in case.arms}
+    ours, theirs = found["ours"], found["theirs"]
     return {
         "row": case.name,
         "theirs": round(theirs),
@@ -280,6 +296,21 @@ def count(case: Case, steps: int, folder: Path) -> dict[str, Any]:
         "added": round(ours - theirs),
         "ratio": round(ours / theirs, 4),
     }
+
+
+def instructions(case: Case, arm: str, steps: int, folder: Path) -> float:
+    """Those of a step of one arm."""
+    out = folder / f"callgrind-{secrets.token_hex(4)}"
+    crew = Crew(
+        1, folder, "valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"
+    )
+    try:
+        crew.open(case, LEAST, arm)
+        crew.tell("count", steps=steps)
+        text = out.with_name(f"{out.name}.1").read_text()
+    finally:
+        crew.close()
+    return int(re.findall(r"^totals: (\d+)", text, re.MULTILINE)[0]) / steps
 
 
 def cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -313,6 +344,12 @@ def main() -> None:
     parser.add_argument("--crews", type=int, default=3, help="how often the processes are started anew")
     parser.add_argument("--steps", type=int, default=20, help="steps of a block, one of which is logged")
     parser.add_argument("--pieces", type=int, default=5, help="into how many a block is cut")
+    parser.add_argument(
+        "--calm",
+        type=float,
+        default=0.0,
+        help="seconds to wait before each turn until nothing else runs (Linux)",
+    )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="rows that begin with one of these")
     parser.add_argument(
         "--instructions",

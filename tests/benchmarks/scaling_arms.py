@@ -5,13 +5,12 @@
 `theirs` is a loop written by hand on DDP, on DDP with `ZeroRedundancyOptimizer`, or on `fully_shard`; `ours` is a run
 of nlpkernel, through `Loop`. Both train the same `gpt` on the same micro-batches, which lie in memory from the start.
 
-Each line on standard input is a JSON object and is answered by one. "open": make both arms for a layout. "turn": take a
-block of steps of each and say what they cost. "count": the same for callgrind. "close": let go of both.
+Each line on standard input is a JSON object and is answered by one. "open": make an arm for a layout. "block": take so
+many steps of it, and say what they cost. "count": the same for callgrind.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import subprocess
@@ -322,12 +321,9 @@ def theirs(
 
 # -- a worker --------------------------------------------------------------------------------------------------------
 
-
 #: What a block is measured by.
 CLOCKS = {"wall": time.perf_counter, "process": time.process_time, "thread": time.thread_time}
-
-
-#: Steps that are not counted.
+#: Steps that are not counted, by callgrind.
 WARM = 3
 
 
@@ -337,68 +333,51 @@ def _control(*words: str) -> None:
 
 
 class Worker:
-    """Both arms of one layout at a time."""
+    """One arm of one layout."""
 
     def __init__(self, rank: int, world: int) -> None:
         self._rank, self._world = rank, world
-        self._arms: dict[str, Iterator[object]] = {}
+        self._arm: Iterator[object] = iter(())
 
     def open(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Ours first: it makes the process group, in which theirs has a group of its own."""
+        """Make the arm, and take its first step."""
         world = asked["fake"] or self._world
         if asked["fake"]:
             pretend()
         folder = Path(asked["run"])
         plan = plan_of(folder.name, asked)
-        self._arms["ours"] = ours(plan, folder, self._rank, world, asked["launch"])
-        next(self._arms["ours"])
-        shard = asked["theirs"]
-        if shard is not None:
+        if asked["arm"] == "ours":
+            self._arm = ours(plan, folder, self._rank, world, asked["launch"])
+        else:
+            if world > 1:
+                store = dist.FileStore(str(folder / "store"), self._world)
+                dist.init_process_group("gloo", store=store, rank=self._rank, world_size=world)
             module = network(plan, folder, asked["window"])
             log = folder / f"theirs-{self._rank}.jsonl"
-            self._arms["theirs"] = theirs(module, asked, shard, self._rank, world, log)
-            next(self._arms["theirs"])
+            self._arm = theirs(module, asked, asked["theirs"], self._rank, world, log)
+        next(self._arm)
         return {}
 
-    def turn(self, asked: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-        """Seconds of a step of each arm: on the clock, of this process on a core, and of its main thread.
-
-        A block of steps is cut into pieces, which the arms take in turns, each first as often as last: what slows a
-        machine down for a while slows down all of them.
-        """
-        names, pieces = asked["arms"], asked["pieces"]
-        length = asked["steps"] // pieces
-        spent = {name: dict.fromkeys(CLOCKS, 0.0) for name in names}
-        for piece in range(pieces):
-            for name in names if (piece + asked["number"]) % 2 else reversed(names):
-                arm, cost = self._arms[name], spent[name]
-                before = [clock() for clock in CLOCKS.values()]
-                for _ in range(length):
-                    next(arm)
-                for what, clock, start in zip(CLOCKS, CLOCKS.values(), before, strict=True):
-                    cost[what] += (clock() - start) / (length * pieces)
-        return spent
+    def block(self, asked: Mapping[str, Any]) -> dict[str, float]:
+        """Seconds of so many steps: on the clock, of this process on a core, and of its main thread. The step before
+        them brings workers together, and code and data into the caches."""
+        next(self._arm)
+        before = [clock() for clock in CLOCKS.values()]
+        for _ in range(asked["steps"]):
+            next(self._arm)
+        after = [clock() for clock in CLOCKS.values()]
+        return {what: end - start for what, start, end in zip(CLOCKS, before, after, strict=True)}
 
     def count(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Let callgrind count the instructions of so many steps of each arm; it dumps them one after the other."""
-        for name in asked["arms"]:
-            arm = self._arms[name]
-            for _ in range(WARM):
-                next(arm)
-            for words in (("-i", "on"), ("-z",)):
-                _control(*words)
-            for _ in range(asked["steps"]):
-                next(arm)
-            for words in (("-d", name), ("-i", "off")):
-                _control(*words)
-        return {}
-
-    def close(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Theirs first: ours ends the process group."""
-        for name in ("theirs", "ours"):
-            if name in self._arms:
-                self._arms.pop(name).close()  # type: ignore[attr-defined]
-        gc.collect()
+        """Let callgrind count the instructions of so many steps, and dump them."""
+        for _ in range(WARM):
+            next(self._arm)
+        for words in (("-i", "on"), ("-z",)):
+            _control(*words)
+        for _ in range(asked["steps"]):
+            next(self._arm)
+        for words in (("-d",), ("-i", "off")):
+            _control(*words)
         return {}
 
 

@@ -82,7 +82,7 @@ def pretend() -> None:
     )
     real = dist.init_process_group
 
-    def init(backend: str, *, store: object, rank: int, world_size: int, timeout: object) -> None:
+    def init(backend: str, *, store: object, rank: int, world_size: int, timeout: object = None) -> None:
         real(NAME, store=FakeStore(), rank=rank, world_size=world_size)
 
     dist.init_process_group = init  # type: ignore[assignment]
