@@ -1,6 +1,6 @@
 """What many workers cost: CPU time of a step over a loop written by hand, and steps a second over one process.
 
-    python tests/benchmarks/scaling.py [--turns 20] [--crews 3] [--steps 20] [--only NAME ...] [--json]
+    python tests/benchmarks/scaling.py [--turns 8] [--crews 8] [--steps 20] [--only NAME ...] [--json]
     python tests/benchmarks/scaling.py --instructions
 
 `theirs` is a loop on DDP (`data`), on DDP with ZeroRedundancyOptimizer (`zero 1`) or on `fully_shard` (`zero 2`,
@@ -8,18 +8,19 @@
 labels, foreach clipping, fused AdamW, losses kept on the device and added up over workers at the log interval. `ours`
 is a run of nlpkernel with torchdist, the monitors console and jsonl and the checkpoint store. Both train the same model
 on the same micro-batches, laid out before, and take steps in turns, some at a time; a pair is two blocks of `--steps`
-that were taken so. Each arm has processes of its own: of several in one process those that were made first are slower,
-whatever they are.
+that were taken so. Each arm has processes of its own (a crew), which are started anew several times: where things lie
+in memory moves a process by more than what is looked for, and those that are started first are slower, whatever they
+run, so that each arm is first as often as last.
 
 CPU time is that of a worker's process, all threads: Gloo waits without spinning, but its threads, woken by messages,
-are in it, and make it noisy. So there are rows `without exchange`: one worker of two, whose process group
-gives back what it gets, where all that is left is what both arms compute, and how they ask for exchanges. `main` is the
-main thread alone, where Python, the forward and the backward pass run.
+are in it, and make it noisy. So there are rows `without exchange`: one worker of two, whose process group gives back
+what it gets, with a narrow model, where all that is left is what both arms do in Python and how they ask for exchanges.
+`main` is the main thread alone, where Python, the forward and the backward pass run.
 
-`added` is the median of ours - theirs over all pairs of blocks, with the 95 % interval of a median (order statistics)
-and the medians of each crew: where things lie in memory differs from process to process and moves them. `wall` is
-the median of ours / theirs on the clock. `speed` is steps a second over those of one process that takes the same
-steps alone, again in turns; more workers than cores share them. Budget (issue 4): at most 50 us of CPU time added.
+`added` is the median of ours - theirs over all pairs, with the 95 % interval of a bootstrap (crews drawn anew, and
+pairs of each), and the medians of each crew. `CPU` and `wall` are medians of ours / theirs. `speed` is steps a second
+over those of one process that takes the same steps alone, again in turns; more workers than cores share them. Budget
+(issue 4): at most 50 us of CPU time added.
 
 `--instructions` runs the rows without exchange under valgrind's callgrind instead, with a narrow model, and
 counts the instructions of the process in `--steps` steps: the same on a machine that others use too. It says nothing
@@ -31,8 +32,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import os
+import random
 import re
 import secrets
 import shlex
@@ -57,6 +58,8 @@ SIZE = {"count": 4, "rows": 2, "window": 32, "layers": 4, "heads": 4, "width": 6
 #: As little work as makes sense, where every instruction is counted.
 LEAST = SIZE | {"rows": 1, "window": 4, "heads": 1, "width": 8}
 UNITS = 1e6
+#: Drawn anew for an interval.
+DRAWS = 2000
 
 
 @attrs.frozen
@@ -178,23 +181,21 @@ class Crew:
 # -- figures ---------------------------------------------------------------------------------------------------------
 
 
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Between which of the sorted values the median of all that could be drawn lies, in 95 of 100 cases at least."""
-    ordered, number = sorted(values), len(values)
-    below, rank = 0.5**number, 0
-    while rank + 1 < number / 2 and below + math.comb(number, rank + 1) * 0.5**number <= 0.025:
-        rank += 1
-        below += math.comb(number, rank) * 0.5**number
-    return ordered[rank], ordered[number - 1 - rank]
-
-
-def told(values: Sequence[float], digits: int) -> dict[str, float]:
-    """A median with its interval."""
-    low, high = interval(values)
+def told(crews: Sequence[Sequence[float]], digits: int) -> dict[str, Any]:
+    """The median of all pairs, between which it lies in 95 of 100 cases if crews, and pairs of each, are drawn anew,
+    and the median of each crew."""
+    draws = random.Random(1)
+    medians = sorted(
+        statistics.median(
+            value for crew in draws.choices(crews, k=len(crews)) for value in draws.choices(crew, k=len(crew))
+        )
+        for _ in range(DRAWS)
+    )
     return {
-        "median": round(statistics.median(values), digits),
-        "low": round(low, digits),
-        "high": round(high, digits),
+        "median": round(statistics.median(value for crew in crews for value in crew), digits),
+        "low": round(medians[DRAWS // 40], digits),
+        "high": round(medians[-1 - DRAWS // 40], digits),
+        "crews": [round(statistics.median(crew), digits) for crew in crews],
     }
 
 
@@ -205,29 +206,27 @@ class Seen:
     case: Case
     turns: list[list[dict[str, Cost]]] = attrs.field(factory=list)
 
-    def pairs(self, figure: Callable[[dict[str, Cost]], float]) -> list[float]:
-        """One figure of every turn."""
-        return [figure(turn) for crew in self.turns for turn in crew]
+    def told(self, figure: Callable[[dict[str, Cost]], float], digits: int) -> dict[str, Any]:
+        """One figure of all turns."""
+        return told([list(map(figure, crew)) for crew in self.turns], digits)
 
     def row(self) -> dict[str, Any]:
         """What is printed of it."""
         row: dict[str, Any] = {"row": self.case.name, "workers": self.case.workers}
-        row["ours_us"] = round(UNITS * statistics.median(self.pairs(lambda turn: turn["ours"]["process"])), 0)
+        for arm in self.case.arms:
+            row[f"{arm}_us"] = self.told(lambda turn, arm=arm: UNITS * turn[arm]["process"], 0)["median"]
         if self.case.theirs is not None:
-            row["theirs_us"] = round(
-                UNITS * statistics.median(self.pairs(lambda turn: turn["theirs"]["process"])), 0
-            )
             for key, what in (("added_us", "process"), ("main_us", "thread")):
 
                 def added(turn: dict[str, Cost], what: str = what) -> float:
                     return UNITS * (turn["ours"][what] - turn["theirs"][what])
 
-                row[key] = told(self.pairs(added), 1)
-                row[key]["crews"] = [round(statistics.median(map(added, crew)), 1) for crew in self.turns]
-            row["wall"] = told(self.pairs(lambda turn: turn["ours"]["wall"] / turn["theirs"]["wall"]), 3)
+                row[key] = self.told(added, 0)
+            row["cpu"] = self.told(lambda turn: turn["ours"]["process"] / turn["theirs"]["process"], 3)
+            row["wall"] = self.told(lambda turn: turn["ours"]["wall"] / turn["theirs"]["wall"], 3)
             row["pairs"] = sum(map(len, self.turns))
         if not self.case.fake:
-            row["speed"] = told(self.pairs(lambda turn: turn["one"]["wall"] / turn["ours"]["wall"]), 2)
+            row["speed"] = self.told(lambda turn: turn["one"]["wall"] / turn["ours"]["wall"], 2)
         return row
 
 
@@ -257,11 +256,14 @@ def calm(seconds: float) -> None:
 def measure(case: Case, one: Crew, options: argparse.Namespace, folder: Path) -> Seen:
     """Blocks of all arms in turns, in several crews one after the other."""
     seen = Seen(case)
-    for _ in range(options.crews):
-        crews = {name: Crew(case.processes, folder) for name in case.arms}
+    # A speed alone takes no such care.
+    for number in range(options.crews if case.theirs is not None else 2):
+        # What is made first in a process or a machine is slower, so each arm is first as often as last.
+        order = case.arms if number % 2 else case.arms[::-1]
+        crews = {name: Crew(case.processes, folder) for name in order}
         try:
             for name, crew in crews.items():
-                crew.open(case, SIZE, name)
+                crew.open(case, LEAST if case.fake else SIZE, name)
             together = crews if case.fake else crews | {"one": one}
             turns = []
             for number in range(options.turns + 1):
@@ -325,11 +327,12 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
     crews = row.get("added_us", {}).get("crews", ())
     return (
         row["row"],
-        str(row.get("theirs_us", "")),
-        str(row["ours_us"]),
+        f"{row['theirs_us']:g}" if "theirs_us" in row else "",
+        f"{row['ours_us']:g}",
         spread("added_us"),
-        " ".join(map(str, crews)),
+        " ".join(f"{each:g}" for each in crews),
         spread("main_us"),
+        spread("cpu"),
         spread("wall"),
         spread("speed"),
     )
@@ -340,8 +343,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--turns", type=int, default=20, help="blocks of each arm in a crew")
-    parser.add_argument("--crews", type=int, default=3, help="how often the processes are started anew")
+    parser.add_argument("--turns", type=int, default=8, help="blocks of each arm in a crew")
+    parser.add_argument("--crews", type=int, default=8, help="how often the processes are started anew")
     parser.add_argument("--steps", type=int, default=20, help="steps of a block, one of which is logged")
     parser.add_argument("--pieces", type=int, default=5, help="into how many a block is cut")
     parser.add_argument(
@@ -393,6 +396,7 @@ def main() -> None:
         "added",
         "by crew",
         "main",
+        "CPU, ours/theirs",
         "wall, ours/theirs",
         "speed over one process",
     )

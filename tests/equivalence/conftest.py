@@ -47,6 +47,7 @@ class Lab:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._crews: dict[int, list[subprocess.Popen[str]]] = {}
+        self._servers: list[subprocess.Popen[str]] = []
         self._seen: dict[str, Ran] = {}
         draws = random.Random(1)
         lines = (" ".join(draws.choices(WORDS, k=draws.randint(1, 9))) for _ in range(600))
@@ -84,45 +85,70 @@ class Lab:
         return path
 
     def run(
-        self, name: str, workers: int = 1, *, resume: str | None = None, of: str | None = None, **changes: Any
+        self,
+        name: str,
+        workers: int = 1,
+        *,
+        servers: int = 0,
+        resume: str | None = None,
+        of: str | None = None,
+        **changes: Any,
     ) -> Ran:
         """Run a plan, or continue the run `of` another name in a folder of its own; raise AssertionError where a worker
-        fails."""
+        fails. servers: of the communicator zmq-ps."""
         if name in self._seen:
             return self._seen[name]
-        if workers > 1:
-            changes["communicator"] = {
-                "use": "torchdist",
-                "workers": workers,
-                **changes.get("communicator", {}),
-            }
-        answers = self.ask(name, workers, resume=resume, of=of, **changes)
-        assert [answer.get("error") for answer in answers] == [None] * workers
+        if servers or workers > 1:
+            use = {"use": "zmq-ps", "servers": servers} if servers else {"use": "torchdist"}
+            changes["communicator"] = {**use, "workers": workers, **changes.get("communicator", {})}
+        answers = self.ask(name, workers, servers=servers, resume=resume, of=of, **changes)
+        assert [answer.get("error") for answer in answers] == [None] * (workers + servers)
         self._seen[name] = Ran.read(self.root / "runs" / name)
         return self._seen[name]
 
     def ask(
-        self, name: str, workers: int, *, resume: str | None = None, of: str | None = None, **changes: Any
+        self,
+        name: str,
+        workers: int,
+        *,
+        servers: int = 0,
+        resume: str | None = None,
+        of: str | None = None,
+        **changes: Any,
     ) -> list[dict[str, str]]:
-        """What each worker answers."""
+        """What each worker answers, and then each server."""
         path, folder = self.plan(name, **changes), self.root / "runs" / name
         if of is not None:
             subprocess.run(["cp", "-r", self.root / "runs" / of, folder], check=True)
         else:
             folder.mkdir(parents=True)
             (folder / "plan.toml").write_text(Plan.load(path).text())
-        launch = secrets.token_hex(4)
-        asked = {"plan": str(path), "run": str(folder), "launch": launch, "resume": resume}
-        return self.tell(workers, [asked] * workers)
+        asked = {
+            "plan": str(path),
+            "run": str(folder),
+            "launch": secrets.token_hex(4),
+            "resume": resume,
+            "workers": workers,
+        }
+        serving = [self._server(number) for number in range(servers)]
+        for process in serving:
+            self._say(process, asked)
+        answers = self.tell(workers, [asked] * workers)
+        for process in serving:
+            process.terminate()
+        return answers + [self._answer(process) for process in serving]
 
     def tell(self, workers: int, asked: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
         """Send each worker a line, and read each one's answer."""
         crew = self._crew(workers)
         for process, line in zip(crew, asked, strict=True):
-            assert process.stdin is not None
-            process.stdin.write(json.dumps(line) + "\n")
-            process.stdin.flush()
+            self._say(process, line)
         return [self._answer(process) for process in crew]
+
+    def _say(self, process: subprocess.Popen[str], line: dict[str, Any]) -> None:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(line) + "\n")
+        process.stdin.flush()
 
     def _answer(self, process: subprocess.Popen[str]) -> dict[str, str]:
         assert process.stdout is not None
@@ -133,28 +159,33 @@ class Lab:
 
     def _crew(self, workers: int) -> list[subprocess.Popen[str]]:
         if workers not in self._crews:
-            log = (self.root / "crew.log").open("a")
-            cache = {
-                "NLPKERNEL_CACHE": str(self.root / "cache"),
-                "GLOO_SOCKET_IFNAME": "lo",
-                "OMP_NUM_THREADS": "1",
-            }
-            self._crews[workers] = [
-                subprocess.Popen(
-                    [sys.executable, str(CREW), str(rank), str(workers)],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    text=True,
-                    env=os.environ | cache,
-                )
-                for rank in range(workers)
-            ]
+            self._crews[workers] = [self._start(str(rank), str(workers)) for rank in range(workers)]
         return self._crews[workers]
+
+    def _server(self, number: int) -> subprocess.Popen[str]:
+        while len(self._servers) <= number:
+            self._servers.append(self._start(f"server-{len(self._servers)}"))
+        return self._servers[number]
+
+    def _start(self, *words: str) -> subprocess.Popen[str]:
+        environment = {
+            "NLPKERNEL_CACHE": str(self.root / "cache"),
+            "GLOO_SOCKET_IFNAME": "lo",
+            "OMP_NUM_THREADS": "1",
+            "NLPKERNEL_ZMQ_SERVERS": "1",
+        }
+        return subprocess.Popen(
+            [sys.executable, str(CREW), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(self.root / "crew.log").open("a"),
+            text=True,
+            env=os.environ | environment,
+        )
 
     def close(self) -> None:
         """End the crews."""
-        for crew in self._crews.values():
+        for crew in (*self._crews.values(), self._servers):
             for process in crew:
                 process.kill()
                 process.wait()

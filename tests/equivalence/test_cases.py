@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,52 @@ def reported(lab, name):
 def logged(lab, name):
     events = (lab.root / "runs" / name / "events.jsonl").read_text().splitlines()
     return [event for event in map(json.loads, events) if "losses" in event]
+
+
+NUMBERS = Path(__file__).parents[2] / "kernel/tests/engine/parts/numbers.py"
+WEIGHT = '''
+from nlpkernel import component, hookimpl
+
+
+@component
+class Weight:
+    """Leaves the only weight of the model."""
+
+    @hookimpl
+    def subscribe(self, run, bus):
+        """Events are not what it looks at."""
+
+    @hookimpl
+    def close(self, run):
+        (run.folder / f"weight-{run.rank}").write_text(repr(float(run.model.module.w)))
+'''
+
+
+@pytest.mark.parametrize(("workers", "micro"), [(1, 2), (1, 1), (2, 1)])
+def test_case_l1_two_workers_have_the_loss_and_the_gradient_of_one_batch(lab, workers, micro):
+    """Micro-batches with (loss sum, tokens) = (2, 1) and (90, 9), one on each worker: 9.2, and not 6.0."""
+    (lab.root / "weight.py").write_text(WEIGHT)
+    name = f"sums on {workers} by {micro}"
+    plan = {
+        "name": name,
+        "train": {"seed": 1, "steps": 1, "batch": 2, "micro": micro, "threads": 1, "log": {"every": 1}},
+        "data": {"use": f"{NUMBERS}:Sums", "sums": [2.0, 90.0], "tokens": [1.0, 9.0]},
+        "model": {"use": f"{NUMBERS}:Number"},
+        "optimizer": {"use": f"{NUMBERS}:Descent", "lr": 0.5},
+        "monitor": [{"use": "jsonl"}, {"use": f"{lab.root}/weight.py:Weight"}],
+    }
+    if workers > 1:
+        plan["communicator"] = {"use": "torchdist", "workers": workers}
+    path, folder = lab.root / f"{name}.json", lab.root / "runs" / name
+    path.write_text(json.dumps(plan))
+    folder.mkdir(parents=True)
+    (folder / "plan.toml").write_text(Plan.load(path).text())
+    asked = {"plan": str(path), "run": str(folder), "launch": secrets.token_hex(4), "resume": None}
+    assert [answer.get("error") for answer in lab.tell(workers, [asked] * workers)] == [None] * workers
+    assert [loss for event in logged(lab, name) for loss in event["losses"]] == [pytest.approx(9.2, abs=1e-6)]
+    for rank in range(workers):
+        gradient = (1 - float((folder / f"weight-{rank}").read_text())) / 0.5
+        assert gradient == pytest.approx(9.2, abs=1e-6)
 
 
 #: 5 micro-batches: one data worker gets 3, the other 2.

@@ -162,6 +162,22 @@ def test_item_30_another_number_of_workers_owes_the_same_sum(lab, workers):
         torch.testing.assert_close(missing, before, rtol=1e-3, atol=1e-6)
 
 
+def test_one_process_pays_what_is_owed_without_a_compressor_too(lab):
+    steps = 4
+    plain = {"optimizer": SGD, "train": {"steps": steps, "clip": None}}
+    changes = {**plain, "compressor": COMPRESSORS["topk"], "every": steps - 1}
+    at, _ = version(run(lab, "topk, sgd", **changes), steps - 1)
+    folder = lab.root / "runs" / "one without"
+    subprocess.run(["cp", "-r", lab.root / "runs" / "topk, sgd", folder], check=True)
+    plan = Plan.load(lab.plan("one without", communicator={"use": "torchdist", "workers": 1}, **plain))
+    for _ in Loop(
+        plan, folder, resume=at, allow=["communicator", "monitor", "checkpoint"], quiet=True
+    ).steps():
+        pass
+    paid = run(lab, "topk, sgd, to 1", 1, of="topk, sgd", resume=at, **changes).weights
+    assert all(torch.equal(each, paid[name]) for name, each in Ran.read(folder).weights.items())
+
+
 @pytest.mark.parametrize(("layout", "name"), [("tensor", "topk"), ("pipeline", "powersgd")])
 def test_copies_along_other_axes_stay_copies_and_resume_bit_for_bit(lab, layout, name):
     steps = 6

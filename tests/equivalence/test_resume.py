@@ -11,12 +11,14 @@ import torch
 from nlpkernel.cli import main
 from nlpkernel.engine.opening import activate, reading
 from nlpkernel.plan import Plan
+from nlpkernel.state import Spread
 
 #: Name to workers and changes of the plan.
 LAYOUTS = {
     "one": (1, {}),
     "data 2": (2, {}),
     "zero 1 on 4": (4, {"communicator": {"shard": 1}}),
+    "zero 2 on 2": (2, {"communicator": {"shard": 2}}),
     "zero 3 on 2": (2, {"communicator": {"shard": 3}}),
     "data 3": (3, {}),
     "tensor 2": (2, {"communicator": {"tensor": 2}}),
@@ -57,7 +59,91 @@ def test_case_r10_a_version_of_any_layout_is_taken_up_by_any_other(lab, first, s
     assert gap <= 1e-4
 
 
-@pytest.mark.parametrize("layout", ["data 2", "zero 1 on 4", "zero 3 on 2", "tensor 2", "pipeline 2"])
+HELD = '''
+from nlpkernel import component, hookimpl
+from nlpkernel.hookspecs.everywhere import Action, Decision
+
+
+@component
+class Held:
+    """In a run whose folder is called so, no window changes anything, and the first of them is the last."""
+
+    @hookimpl
+    def subscribe(self, run, bus):
+        self.holds = run.folder.name.startswith("held")
+
+    @hookimpl
+    def gradients_ready(self, run, named, stage):
+        if self.holds and stage == "global":
+            for _, gradient in named:
+                gradient.fill_(float("nan"))
+
+    @hookimpl
+    def decide(self, run, progress):
+        if self.holds and progress.step == 9:
+            return Decision(Action.STOP, "it was held")
+'''
+#: From which layouts to which, on how many workers.
+HOLDING = {
+    "data 2": (2, {}),
+    "zero 1 on 2": (2, {"shard": 1}),
+    "zero 2 on 2": (2, {"shard": 2}),
+    "zero 3 on 2": (2, {"shard": 3}),
+    "tensor 2": (2, {"tensor": 2}),
+    "pipeline 2": (2, {"pipeline": 2}),
+}
+GATHERED = [
+    *((first, second) for first in ("zero 2 on 2", "zero 3 on 2") for second in ("1", "3", "4")),
+    ("zero 1 on 2", "3"),
+    ("zero 3 on 2", "zero 2 on 2"),
+    ("zero 2 on 2", "tensor 2"),
+    ("tensor 2", "zero 2 on 2"),
+    ("pipeline 2", "zero 1 on 2"),
+    ("data 2", "zero 3 on 2"),
+]
+
+
+def gathered(lab, name, step):
+    """Weights and moments of a version, whole."""
+    folder = lab.root / "runs" / name
+    run, hooks, composition = activate(Plan.load(folder / "plan.toml"), folder)
+    with reading(run, hooks, composition) as store:
+        version = [info.name for info in store.list() if info.step == step][-1]
+        tree = store.load(version).tree
+        found = {}
+        for path, leaf in tree.items():
+            value = leaf.value.whole() if isinstance(leaf.value, Spread) else leaf.value
+            if path.startswith(("model/", "optimizer/")) and isinstance(value, torch.Tensor):
+                found[path] = value.clone()
+        return found
+
+
+@pytest.mark.parametrize(("first", "second"), GATHERED)
+def test_case_r10_gathered_weights_and_moments_are_those_that_were_saved_bit_for_bit(lab, first, second):
+    """The second run takes a version up, leaves one window out, and saves what it has: as it was."""
+    (lab.root / "held.py").write_text(HELD)
+    plan = {
+        "train": {"steps": 10, "on_nan": "skip"},
+        "checkpoint": {"every": 8},
+        "monitor": [{"use": "jsonl"}, {"use": f"{lab.root}/held.py:Held"}],
+    }
+    workers, communicator = HOLDING[first]
+    before = f"before, {first}"
+    lab.run(before, workers, communicator=communicator, **plan)
+    same_shard = {"shard": communicator.get("shard", 0)}
+    workers, communicator = HOLDING.get(second) or (int(second), same_shard if second != "1" else {})
+    name = f"held {first} to {second}"
+    changes = {"communicator": communicator} if workers > 1 else {}
+    lab.run(name, workers, of=before, resume=version_at(lab, before, 8), **changes, **plan)
+    saved, taken = gathered(lab, before, 8), gathered(lab, name, 9)
+    assert any(path.endswith("/exp_avg") for path in saved)
+    assert taken.keys() == saved.keys()
+    assert [path for path, value in saved.items() if not torch.equal(taken[path], value)] == []
+
+
+@pytest.mark.parametrize(
+    "layout", ["data 2", "zero 1 on 4", "zero 2 on 2", "zero 3 on 2", "tensor 2", "pipeline 2"]
+)
 def test_with_dropout_a_layout_repeats_itself_and_resumes_bit_for_bit(lab, layout):
     workers, changes = LAYOUTS[layout]
     changes = {**changes, "model": {"dropout": 0.2}}

@@ -59,8 +59,8 @@ PLAN: dict[str, Any] = {
 }
 
 #: Forks of one process that has imported everything: a cold start costs seconds.
-_forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(
+forks = multiprocessing.get_context("forkserver")
+forks.set_forkserver_preload(
     [
         "nlpkernel.engine.api",
         "nlpkernel.cli.run",
@@ -69,6 +69,8 @@ _forks.set_forkserver_preload(
         "nlpkernel_store.store",
         "nlpkernel_text.data",
         "nlpkernel_transformer.module",
+        "nlpkernel_zmq.server.serve",
+        "nlpkernel_zmq.worker.exchange",
         "torch._dynamo",
     ]
 )
@@ -182,7 +184,7 @@ class Lab:
             "told": str(told),
             "traps": str(PARTS / "traps.py"),
         }
-        process = _forks.Process(
+        process = forks.Process(
             target=runpy.run_path,
             args=(str(PARTS / "command.py"),),
             kwargs={"init_globals": {"given": names}, "run_name": "faults_command"},

@@ -108,6 +108,44 @@ def test_workers_are_killed_twice_and_come_back_at_the_first_restart(
         made.close()
 
 
+@pytest.mark.parametrize("layout", [{}, *([{"shard": 2}] if NUMBER > 50 else [])], ids=str)
+def test_case_r8_workers_that_are_killed_inside_a_window_do_it_again(
+    tmp_path: Path, layout: dict[str, Any]
+) -> None:
+    """24 micro-batches in windows of 4, two on each worker; killed at the 3rd, the 10th and the 17th of them."""
+    changes = {
+        **sections(layout),
+        "train": {"steps": 6, "batch": 8, "micro": 2, "log": {"every": 1}, "evaluate": {"every": 6}},
+        "checkpoint": {"use": "store", "every": 1, "keep": {"last": 9, "best": 0}},
+    }
+    forward = {"what": "call", "function": "nlpkernel.engine.group:run_microbatch", "event": "call"}
+    # Micro-batches 1 and 3 of a window are the first worker's.
+    kills = [(0, {**forward, "step": 1, "turn": 2}), (1, {**forward, "step": 3}), (0, {**forward, "step": 5})]
+    labs = [Lab(tmp_path / name, **changes) for name in ("whole", "made")]
+    whole, made = labs
+    for rank in (0, 1):
+        lay(made, [*([trap] if who == rank else [] for who, trap in kills), []], f"-{rank}")
+    try:
+        whole.cold("run", "plan.json", "-q").end()
+        told = made.cold(
+            "run", "plan.json", "-q", "--restarts", "3", FAULTS_TRAPS=str(made.folder / "traps")
+        ).end()
+        assert told.count("was killed by SIGKILL") == 3, told
+        first, second, third, fourth = made.told(made.folder / "witness-0").began
+        # The version before may not have been whole yet.
+        assert (first, second) == (0, 0)
+        assert third in (1, 2)
+        assert fourth in (third, 3, 4)
+        for rank in ("-0", "-1"):
+            numbers = [each.told(each.folder / f"witness{rank}").numbers for each in labs]
+            assert numbers[0] == numbers[1]
+            assert {step for kind, step in numbers[0] if kind == "step"} == set(range(1, 7))
+        assert leaves(made) == leaves(whole)
+    finally:
+        for each in labs:
+            each.close()
+
+
 @pytest.mark.parametrize("number", range(max(1, NUMBER // 50)))
 def test_kill_9_of_the_launcher_leaves_no_worker_and_another_number_goes_on(
     tmp_path: Path, number: int

@@ -178,6 +178,11 @@ versions. The message names the process; the claim ends when that process does, 
         "options that do not go together",
         "One of the options would have no effect beside the other, and none is ignored in silence. Leave out one.",
     ),
+    "NK314": (
+        "a plan with servers cannot be proved",
+        """`verify-resume` starts, kills and resumes the workers of a plan itself, and starts no servers. Prove the plan
+with another communicator; a run with servers is resumed by `nlpkernel resume` as any other.""",
+    ),
     "NK401": (
         "the device cannot be used",
         """torch has no such device here: its build, the driver or the number is another. There is no fall-back to

@@ -63,8 +63,10 @@ class Run:
     model are there from the moment that the engine opened them. quiet: whoever started the run wants to see warnings
     only. rehearsal: nothing is to be left outside `folder`. counts: what was skipped or repaired, by (who, what).
     optimizer_need: "elementwise" where the update of one element depends on that element alone, else "whole_tensor".
-    launch: a word that all workers of one start share, and no other start has. pulse: where the loop is; work that
-    takes minutes moves it (`run.pulse.moves += 1`, or by `working`), or it looks stuck.
+    end: the step after which the run ends, once it is known.
+    launch: a word that all processes of one start share, and no other start has. process: the name that the
+    communicator gave this process; "" where nobody did. rank: -1 in one that is no worker. pulse: where the loop is;
+    work that takes minutes moves it (`run.pulse.moves += 1`, or by `working`), or it looks stuck.
     """
 
     name: str
@@ -75,7 +77,9 @@ class Run:
     hooks: Hooks | None = None
     rank: int = 0
     world: int = 1
+    process: str = ""
     optimizer_need: str = "whole_tensor"
+    end: int | None = None
     device: torch.device | None = None
     group: Group | None = None
     data: Data | None = None

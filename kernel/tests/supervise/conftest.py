@@ -85,6 +85,17 @@ class Supervised:
         pattern = rf"worker-{rank} started as process (\d+)"
         return int(wait_for(lambda: re.findall(pattern, self.log), f"the start of worker {rank}")[-1])
 
+    def server(self, number: int = 0, starts: int = 1) -> dict[str, Any]:
+        """What a server told of itself when it was started for this time; waits for that."""
+        path = self.folder / f"server-{number}.told"
+
+        def look() -> list[str]:
+            lines = path.read_text().splitlines() if path.exists() else []
+            return lines if len(lines) >= starts else []
+
+        found: dict[str, Any] = json.loads(wait_for(look, f"start {starts} of server {number}")[starts - 1])
+        return found
+
     def stopped(self, rank: int = 0) -> int:
         """The step after which a worker stopped."""
         return int((self.folder / f"stopped-{rank}").read_text())

@@ -69,7 +69,7 @@ def test_one_that_is_lost_ends_the_others_and_all_are_started_again(supervise):
     assert f"{reason}; restart 1 of 1 in 0.05 s" in output
     for rank in range(3):
         told = json.loads((run.folder / f"restart-{rank}").read_text())
-        assert told == {"number": 1, "since": 1, "reason": reason}
+        assert told == {"number": 1, "since": 1, "reason": reason, "alone": False}
 
 
 def test_restarts_before_the_newest_version_are_in_its_counts_and_not_told_again(supervise):

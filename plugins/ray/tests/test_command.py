@@ -54,6 +54,43 @@ def test_without_ray_the_error_says_what_to_install(
     assert dict(os.environ) == before
 
 
+@pytest.mark.parametrize(
+    ("address", "variable", "asks"),
+    [
+        ("ray://head:10001", None, True),
+        ("head:6379", None, True),
+        ("10.0.0.7:6379", None, True),
+        (None, "ray://[fe80::1]:10001", True),
+        (None, None, False),
+        ("auto", None, False),
+        ("ray://localhost:10001", None, False),
+        ("127.0.0.1:6379", None, False),
+    ],
+)
+def test_a_cluster_on_another_machine_needs_a_network_that_is_trusted(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    address: str | None,
+    variable: str | None,
+    asks: bool,
+) -> None:
+    """Before anything is sent there. Ray itself is not here, which is the next error."""
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "nlpkernel_ray.raycluster", raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("RAY_ADDRESS", variable)
+    words = ["--address", address] if address is not None else []
+    for trusted in (False, True):
+        settings = {"trusted_network": True} if trusted else {}
+        write(tmp_path / "plan.json", communicator=torchdist(workers=1, **settings))
+        assert main(["ray", str(tmp_path / "plan.json"), *words]) == 2
+        told = capsys.readouterr().err
+        assert ("RAY010" if asks and not trusted else "RAY001") in told
+        assert ("trusted_network = true" in told) == (asks and not trusted)
+
+
 def test_restarts_need_versions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "plan.json")
     assert main(["ray", str(tmp_path / "plan.json"), "--restarts", "1"]) == 2

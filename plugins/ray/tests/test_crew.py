@@ -36,7 +36,7 @@ def test_the_variables_are_those_that_a_worker_recognises() -> None:
     made = crew({"node": "2"}, {"node": "1"}, {"node": "2"})
     place = launchers.place(made.environment(4711, "tiny-ab", 3)(made.workers[1]))
     assert place == launchers.Place(
-        launcher="torchrun",
+        launcher="Ray",
         rank=1,
         world=3,
         local_rank=1,

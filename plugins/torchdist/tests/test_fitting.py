@@ -112,3 +112,12 @@ def test_settings_that_do_not_go_together(settings, name, tmp_path):
         plan(settings, tmp_path)
     assert [problem.code for problem in caught.value.problems] == ["NK108"]
     assert name in caught.value.problems[0].message
+
+
+def test_a_network_that_has_to_be_trusted_is_told_of_with_the_reason(tmp_path):
+    notes = [
+        estimate(plan({"workers": 2, "trusted_network": trust}, tmp_path)).notes for trust in (False, True)
+    ]
+    assert not any("trusted_network" in note for note in notes[0])
+    (told,) = [note for note in notes[1] if "trusted_network" in note]
+    assert "neither encrypted nor authenticated" in told

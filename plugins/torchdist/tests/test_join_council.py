@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,13 +16,15 @@ from hypothesis import strategies as some
 
 from nlpkernel.supervise.channel import Frames, frame, packed
 from nlpkernel.supervise.heartbeat import Limits
-from nlpkernel_torchdist import network, seat
+from nlpkernel_torchdist import council, network, seat
 from nlpkernel_torchdist.blame import Cause, Seen, blame
 from nlpkernel_torchdist.council import Council
 from nlpkernel_torchdist.launchers import Place
 from nlpkernel_torchdist.siblings import is_sibling, is_stopped
 
 from .launching import until
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="what is left is looked for in /proc")
 
 
 class Visitor:
@@ -69,8 +73,8 @@ class Visitor:
 class Room:
     """A council of two workers, and who visits it."""
 
-    def __init__(self, **changes: Any) -> None:
-        listener = network.listen(network.LOOPBACK)
+    def __init__(self, port: int = 0, **changes: Any) -> None:
+        listener = network.listen(network.LOOPBACK, port)
         self.port = listener.getsockname()[1]
         options: dict[str, Any] = {
             "run": "r",
@@ -305,6 +309,84 @@ def test_a_silent_worker_is_found_though_all_stand_still() -> None:
         assert told.text.startswith("worker 1 is silent in step 3: no beat for ")
     finally:
         room.close()
+
+
+def test_a_worker_that_gets_on_again_while_it_is_asked_for_is_not_blamed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(council, "_ANSWER", 0.3)
+    room = Room(limits=Limits(stall=0.6, silence=None))
+    try:
+        first, second = room.both()
+        for each in (first, second):
+            each.beat(step=3)
+        until(lambda: _beats_until_asked(first), "the question", 5.0)
+        for each in (first, second):
+            each.beat(step=4, moves=2)
+            each.say("at", place="/y/data.py:3 in read")
+        end = time.monotonic() + 0.5
+        moves = 3
+        while time.monotonic() < end:
+            for each in (first, second):
+                each.beat(step=4, moves=moves)
+            moves += 1
+            time.sleep(0.05)
+        assert room.council.cause is None
+        # And is asked again when it stands still for good.
+        until(lambda: _beats_until_asked(first), "the question", 5.0)
+        assert Cause.of(first.hear("abort")).error == "TDI024"
+    finally:
+        room.close()
+
+
+def test_it_is_said_for_whom_is_waited(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Long before nobody waits any more: one that cannot read its plan does not know whom to tell."""
+    monkeypatch.setattr(council, "_LONG", 0.1)
+    room = Room(world=3)
+    try:
+        room.visit().hello(1, world=3)
+        until(lambda: "worker 0 waits for worker" in caplog.text, "the word", 5.0)
+        assert "worker 0 waits for workers 0, 2" in caplog.text
+    finally:
+        room.council._ends_at = 0.0
+        room.close()
+
+
+@linux
+def test_200_councils_begin_and_end_and_leave_nothing() -> None:
+    """Threads, descriptors and ports: what one start leaves, a hundred restarts would leave a hundred times."""
+    threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    port = 0
+    for _ in range(200):
+        room = Room() if not port else Room(port=port)
+        first, second = room.both()
+        for each in (second, first):
+            each.say("bye")
+        room.council.join(5.0)
+        assert room.council.cause is None
+        for each in room.visitors:
+            each.sock.close()
+        port = room.port
+    assert threading.active_count() == threads
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
+
+
+@linux
+def test_stores_are_kept_and_left_without_a_trace() -> None:
+    """A few: torch asks for the name of 127.0.0.1 each time, for which a server of names may take seconds."""
+    meeting = pytest.importorskip("nlpkernel_torchdist.meeting")
+    threads = descriptors = 0
+    for number in range(10):
+        store, _ = meeting.keep(network.LOOPBACK, 60.0)
+        store.set("number", str(number))
+        assert store.get("number") == str(number).encode()
+        del store
+        if number == 0:
+            threads, descriptors = (len(os.listdir(f"/proc/self/{each}")) for each in ("task", "fd"))
+    assert len(os.listdir("/proc/self/task")) <= threads
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
 
 
 def _beats_until_asked(visitor: Visitor) -> bool:

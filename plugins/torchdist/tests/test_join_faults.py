@@ -68,7 +68,7 @@ def test_case_p3_sigterm_to_one_worker_ends_all_after_the_same_step_saved(job: J
     assert job.step(0) == job.step(1)
 
 
-def test_case_r10_an_exception_of_one_worker_is_told_by_the_others_with_its_traceback(job: Job) -> None:
+def test_an_exception_of_one_worker_is_told_by_the_others_with_its_traceback(job: Job) -> None:
     job.plan(**_LONG, monitor=[use("Pace"), use("Trouble", what="raise", step=7)])
     first, second = job.both()
     begun = until(lambda: (job.run / "raise").exists() and time.monotonic(), "the exception")
@@ -84,7 +84,7 @@ def test_case_r10_an_exception_of_one_worker_is_told_by_the_others_with_its_trac
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_case_r8_a_killed_worker_is_named_by_the_others_and_its_children_go(job: Job, rank: int) -> None:
+def test_case_d9_a_killed_worker_is_named_by_the_others_and_its_children_go(job: Job, rank: int) -> None:
     job.plan(**_LONG, monitor=[use("Pace", child=True)])
     workers = job.both()
     job.reached(5)
@@ -142,6 +142,51 @@ def test_a_stuck_worker_is_named_with_its_place_and_not_those_that_wait_for_it(j
     assert "in gradients_ready" in stack
 
 
+def test_two_runs_at_once_do_not_disturb_each_other(job: Job) -> None:
+    """No store, council or port is the machine's: one run fails, and the other ends as if it were alone."""
+    sections = {"train": {"seed": 3, "steps": 20}, "checkpoint": {"use": "store", "every": 5}}
+    jobs = [Job(job.folder / name) for name in ("alone", "beside", "failing")]
+    try:
+        for each in jobs:
+            each.folder.mkdir()
+        alone, beside, failing = jobs
+        for each in (alone, beside):
+            each.plan(**sections, monitor=[use("Pace", seconds=0.01)])
+        failing.plan(**_LONG, monitor=[use("Pace"), use("Trouble", what="raise", step=6)])
+        for worker in alone.both():
+            worker.end()
+        workers = [*beside.both(), *failing.both()]
+        for worker, code in zip(workers, (0, 0, 1, 1), strict=True):
+            worker.end(code)
+        told = [[line["losses"] for line in each.events("Logged")] for each in (alone, beside)]
+        assert told[0] == told[1] != []
+    finally:
+        for each in jobs:
+            each.close()
+
+
+def test_two_runs_on_one_port_say_so_and_may_be_tried_again(job: Job) -> None:
+    """The first goes on; the exit code of the other is not that of a mistake of the plan."""
+    other = Job(job.folder / "other")
+    other.folder.mkdir()
+    other.port = job.port
+    try:
+        for each in (job, other):
+            each.plan(**_LONG, monitor=[use("Pace", seconds=0.01)])
+        workers = job.both()
+        job.reached(2)
+        assert f"TDI003 the first worker cannot listen on 127.0.0.1, port {job.port}: Addr" in other.start(
+            0
+        ).end(1)
+        done = job.step(1)
+        job.reached(done + 2)
+        workers[0].signal(signal.SIGTERM)
+        for worker in workers:
+            worker.end(143)
+    finally:
+        other.close()
+
+
 def test_a_worker_that_cannot_begin_ends_all_with_its_reason(job: Job) -> None:
     """The first one refuses a folder that exists; the others, which wait for it, say why."""
     job.plan(train={"seed": 3, "steps": 3}, checkpoint={"use": "store"})
@@ -164,6 +209,36 @@ def test_a_second_worker_of_the_same_number_does_not_disturb_the_first(job: Job)
     workers[1].signal(signal.SIGTERM)
     for worker in workers:
         worker.end(143)
+
+
+@pytest.mark.parametrize("said", [False, True])
+def test_only_who_can_read_the_folder_of_runs_joins(job: Job, said: bool) -> None:
+    """Or who was told the word. It is gone when the run is over."""
+    job.plan(**_LONG, communicator={"timeout": 2.0}, monitor=[use("Pace", seconds=0.01)])
+    secret = job.folder / "runs/.tiny.secret"
+    variables = {"NLPKERNEL_SECRET": "a word"} if said else {}
+    first = job.start(0, environment=variables)
+    if not said:
+        until(secret.exists, "the word")
+        assert secret.stat().st_mode & 0o777 == 0o600
+    stranger = job.start(1, environment={"NLPKERNEL_SECRET": "another"})
+    second = job.start(1, environment=variables)
+    job.reached(2)
+    assert "this is the council of another start" in stranger.end(1)
+    first.signal(signal.SIGTERM)
+    for worker in (first, second):
+        worker.end(143)
+    assert not secret.exists()
+
+
+def test_a_worker_that_shares_no_folder_says_so(job: Job) -> None:
+    job.plan(communicator={"timeout": 2.0})
+    first = job.start(0)
+    told = job.start(1, "run", "plan.json", "-q", "--runs", "elsewhere").end(1)
+    assert re.search(
+        r"TDI003 worker 1 did not meet worker 0 .*elsewhere/\.tiny\.secret cannot be read here", told
+    )
+    assert "TDI003 worker 1 did not come" in first.end(1)
 
 
 def test_workers_that_do_not_come_are_named(job: Job) -> None:

@@ -6,20 +6,22 @@ import logging
 import os
 import re
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from nlpkernel.cli import main
 from nlpkernel.context import Run
-from nlpkernel.errors import UsageError
+from nlpkernel.errors import TrainingError, UsageError
 from nlpkernel.plan.train import Train
-from nlpkernel_torchdist import network
+from nlpkernel_torchdist import joined, network
 from nlpkernel_torchdist.binding import bind, interface
 from nlpkernel_torchdist.component import TorchDist
 from nlpkernel_torchdist.launchers import Place, first_host, leftover, place
@@ -79,6 +81,12 @@ _PODS = {"PET_NNODES": "3", "PET_NODE_RANK": "2", "PET_MASTER_ADDR": "n-0.n", "P
             {**{k: v for k, v in _FOUR.items() if k != "RANK"}, "JOB_COMPLETION_INDEX": "2"},
             {"launcher": "Kubernetes", "rank": 2, "world": 4},
         ),
+        # A script that sets the four from Slurm's and leaves the number on the machine to Slurm.
+        ({**_FOUR, **_SLURM, "RANK": "3"}, {"rank": 3, "local_rank": 1, "local_world": None, "host": "a"}),
+        ({**_FOUR, **_SLURM, "RANK": "3", "SLURM_NNODES": "1"}, {"local_rank": 1, "local_world": 4}),
+        ({**_FOUR, **_SLURM, "RANK": "3", "LOCAL_RANK": "0"}, {"local_rank": 0, "local_world": None}),
+        # A launcher of ours, which gives torchrun's variables.
+        ({**_TORCHRUN, "NLPKERNEL_LAUNCHER": "Ray"}, {"launcher": "Ray", "attempt": 2}),
         # One of many pods that have nothing to do with each other.
         ({"JOB_COMPLETION_INDEX": "2"}, None),
         (
@@ -219,9 +227,69 @@ def test_a_port_in_use_is_named() -> None:
     with network.listen(network.LOOPBACK) as other:
         port = other.getsockname()[1]
         with pytest.raises(
-            UsageError, match=f"TDI003 the first worker cannot listen on 127.0.0.1, port {port}: Addr"
+            TrainingError, match=f"TDI003 the first worker cannot listen on 127.0.0.1, port {port}: Addr"
         ):
+            # It may be over the next time, so the exit code is not that of a mistake.
             network.listen(network.LOOPBACK, port)
+    with pytest.raises(UsageError, match=r"TDI003 the first worker cannot listen on 192\.0\.2\.1"):
+        network.listen("192.0.2.1")
+
+
+def known_as(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+    """Let every name mean these addresses."""
+
+    def found(host: str, *_: object, **__: object) -> list[Any]:
+        family = {True: socket.AF_INET6, False: socket.AF_INET}
+        return [(family[":" in each], socket.SOCK_STREAM, 6, "", (each, 0)) for each in addresses]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+
+
+def address(rank: int, host: str = "node7", *, agent: bool = False, **settings: Any) -> str:
+    place = Place(launcher="Slurm", rank=rank, world=4, local_world=2, host=host, port=15000, agent=agent)
+    return joined._address(TorchDist(workers=4, timeout=0.1, trusted_network=True, **settings), place)
+
+
+def test_a_name_that_means_the_loopback_interface_here_is_not_where_the_others_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Distributions map the name of a machine to 127.0.1.1 in /etc/hosts; others ask a server of names."""
+    known_as(monkeypatch, "127.0.1.1", "fe80::1", "10.0.0.7")
+    assert address(0) == address(1) == "10.0.0.7"
+    known_as(monkeypatch, "127.0.1.1")
+    for rank in (0, 1):
+        with pytest.raises(UsageError, match=r"TDI021 the host 'node7'.* is 127\.0\.1\.1 here.*/etc/hosts"):
+            address(rank)
+    monkeypatch.setattr(network, "addresses", lambda name: ["10.0.0.8"])
+    assert address(0, interface="eth0") == "10.0.0.8"
+    # Who names this machine alone means it.
+    assert address(0, "127.0.1.1") == address(1, "localhost") == "127.0.1.1"
+
+
+def test_the_first_worker_listens_on_the_interface_that_the_plan_names_or_not_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known_as(monkeypatch, "10.0.0.7")
+    monkeypatch.setattr(network, "addresses", lambda name: {"eth0": ["10.0.0.7"], "ib0": ["10.1.0.7"]}[name])
+    assert address(0) == address(0, interface="eth0") == "10.0.0.7"
+    message = (
+        r"TDI021 the first worker is to listen on 10\.0\.0\.7, which is no address of the interface 'ib0'"
+    )
+    with pytest.raises(UsageError, match=message) as caught:
+        address(0, interface="ib0")
+    assert "set MASTER_ADDR to 10.1.0.7" in str(caught.value)
+    assert address(1, interface="ib0") == "10.0.0.7", "what the others listen on is not what they look for"
+    assert address(0, agent=True, interface="ib0") == "10.1.0.7"
+
+
+@linux
+def test_all_addresses_of_an_interface_are_known() -> None:
+    ours: dict[str, set[str]] = {}
+    for name, each in psutil.net_if_addrs().items():
+        ours[name] = {
+            one.address.partition("%")[0] for one in each if one.family in (socket.AF_INET, socket.AF_INET6)
+        }
+    assert {name: set(network.addresses(name)) for name in ours} == ours
 
 
 @linux

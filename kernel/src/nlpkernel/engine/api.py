@@ -13,6 +13,7 @@ from pathlib import Path
 from nlpkernel import runs
 from nlpkernel.engine.environment import environment, log_file
 from nlpkernel.engine.opening import activate, open_session
+from nlpkernel.engine.serving import serve
 from nlpkernel.engine.session import Session
 from nlpkernel.engine.signals import Signals
 from nlpkernel.errors import CheckpointError, NlpkernelError, UsageError, fail
@@ -114,14 +115,18 @@ class Loop:
         self._report: Report | None = None
 
     def steps(self) -> Generator[Session]:
-        """Open the run, take its steps, and close it, whatever happens. Yields after each step."""
+        """Open the run, take its steps, and close it, whatever happens. Yields after each step. In a process that is no
+        worker it serves instead, and yields nothing."""
         post = self._post = self._given or take_post() or self._joined() or Post()
+        if post.serves:
+            serve(self.plan, self.folder, post, quiet=self.quiet, threads=self._threads_before())
+            return
         start = time.monotonic()
         with ExitStack() as stack, post.telling():
             stack.callback(self._forget_unopened)
             self._take_folder(stack)
             logs = self.folder / runs.LOGS
-            stack.enter_context(log_file(logs / f"rank-{post.rank}.log"))
+            stack.enter_context(log_file(logs / f"{post.label}.log"))
             stack.enter_context(post.manned(logs))
             stack.enter_context(environment(self.plan.train, self._threads_before()))
             signals = stack.enter_context(Signals())
@@ -175,6 +180,7 @@ class Loop:
 
     def _advance(self, session: Session, signals: Signals) -> Iterator[Session]:
         session.end = session.length if self.limit is None else min(session.length, self.limit)
+        session.run.end = session.end
         pulse, due = session.run.pulse, self._post.due
         pulse.enter("step")
         while session.stop is None and session.progress.step < session.end:
@@ -228,7 +234,8 @@ class Loop:
         return begun and (self.folder / runs.PLAN).is_file()
 
     def _threads_before(self) -> int | None:
-        if self.resume is None or not (self.folder / runs.LOCK).is_file():
+        continued = self.resume is not None or (self._post.serves and self._known())
+        if not continued or not (self.folder / runs.LOCK).is_file():
             return None
         return threads_of(self.folder / runs.LOCK)
 

@@ -25,6 +25,7 @@ _IMPLEMENTATION = frozenset({"fused", "foreach", "capturable"})
 def capture(session: Session) -> Snapshot:
     """Everything that matters, between two steps."""
     run, group, work = session.run, session.group, session.work
+    group.gather(work)
     tree: dict[str, Leaf] = {}
     tree |= _model(session.held)
     tree |= _optimizer(work.optimizer, session.trained)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from nlpkernel.engine.environment import generators_kept
 from nlpkernel.events import Evaluated
+from nlpkernel.hookspecs.communicator import WorkersChanged
 
 if TYPE_CHECKING:
     from nlpkernel.engine.session import Session
@@ -23,7 +24,6 @@ def evaluate(session: Session, split: str) -> dict[str, float | None]:
     here moves no generator of the training."""
     run, group, work, task = session.run, session.group, session.work, session.work.task
     start = time.monotonic()
-    counts: dict[str, Tensor] = {}
     forward = partial(_forward, session)
     was_training = work.model.training
     with generators_kept(), torch.no_grad(), ExitStack() as stack:
@@ -31,14 +31,18 @@ def evaluate(session: Session, split: str) -> dict[str, float | None]:
             stack.enter_context(context)
         stack.callback(work.model.train, was_training)
         work.model.eval()
-        for batch, counted in group.spread(work.data.evaluation(split)):
-            run.pulse.moves += 1
-            moved = {name: tensor.to(group.device, non_blocking=True) for name, tensor in batch.items()}
-            for name, value in task.evaluate(forward, moved).items():
-                if not counted:
-                    value = torch.zeros_like(value)
-                counts[name] = value if name not in counts else counts[name] + value
-        merged = {name: value.tolist() for name, value in group.merge(counts).items()}
+        merged: dict[str, Any] | None = None
+        while merged is None:
+            counts: dict[str, Tensor] = {}
+            for batch, counted in group.spread(work.data.evaluation(split)):
+                run.pulse.moves += 1
+                moved = {name: tensor.to(group.device, non_blocking=True) for name, tensor in batch.items()}
+                for name, value in task.evaluate(forward, moved).items():
+                    if not counted:
+                        value = torch.zeros_like(value)
+                    counts[name] = value if name not in counts else counts[name] + value
+            with suppress(WorkersChanged):
+                merged = {name: value.tolist() for name, value in group.merge(counts).items()}
     metrics = {f"{split}/{name}": value for name, value in task.value(merged).items()}
     best = session.memory.note(metrics, session.progress.step)
     session.bus.publish(

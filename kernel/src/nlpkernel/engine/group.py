@@ -222,6 +222,7 @@ class SingleGroup:
     rank = 0
     world = 1
     stream = 0
+    present = (0,)
     requires = Requirements()
 
     def __init__(self, device: torch.device) -> None:
@@ -297,6 +298,9 @@ class SingleGroup:
     def merge(self, counts: Counts) -> Counts:
         """The counts of one worker are the counts of all."""
         return counts
+
+    def gather(self, work: Work) -> None:
+        """Everything is here."""
 
     def state(self) -> Mapping[str, Leaf]:
         """A group of one remembers nothing."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from nlpkernel import lock as locks
 from nlpkernel.bus import Bus
 from nlpkernel.context import Run
 from nlpkernel.engine.environment import seed_all, stream_seed
+from nlpkernel.engine.making import optimizer_maker, schedule_maker
 from nlpkernel.engine.materialise import fill
 from nlpkernel.engine.naming import Names, group_parameters
 from nlpkernel.engine.session import Session
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from nlpkernel.hookspecs.checkpoint import Store
     from nlpkernel.hookspecs.communicator import Group
     from nlpkernel.hookspecs.data import Data
-    from nlpkernel.hookspecs.model import ParameterGroup
     from nlpkernel.supervise.post import Post
 
 
@@ -52,6 +51,19 @@ def activate(plan: Plan, folder: Path) -> tuple[Run, Hooks, Composition]:
         bus=Bus(strict=composition.train.strict),
         hooks=hooks,
     )
+    return run, hooks, composition
+
+
+def prepared(
+    plan: Plan, folder: Path, post: Post | None, *, quiet: bool = False, rehearsal: bool = False
+) -> tuple[Run, Hooks, Composition]:
+    """As `activate`, with what the process knows of itself."""
+    run, hooks, composition = activate(plan, folder)
+    run.quiet, run.rehearsal = quiet, rehearsal
+    run.optimizer_need = getattr(composition.slot("optimizer").component, "need", run.optimizer_need)
+    if post is not None:
+        run.rank, run.world, run.process = post.rank, post.world, post.name
+        run.launch, run.pulse = post.launch, post.pulse
     return run, hooks, composition
 
 
@@ -81,12 +93,8 @@ def open_session(
     `listen` is told every event, as if it were the last monitor of the plan. `post` says which of the run's processes
     this is. `rehearsal`: nothing is to be left outside `folder`.
     """
-    run, hooks, composition = activate(plan, folder)
-    run.quiet, run.rehearsal = quiet, rehearsal
-    run.optimizer_need = getattr(composition.slot("optimizer").component, "need", run.optimizer_need)
-    if post is not None:
-        run.rank, run.world, run.launch, run.pulse = post.rank, post.world, post.launch, post.pulse
-    _at_exit(stack, "the kernel", lambda: _close_components(hooks, run))
+    run, hooks, composition = prepared(plan, folder, post, quiet=quiet, rehearsal=rehearsal)
+    close_components_at_exit(stack, hooks, run)
     for placed in composition.placed:
         run.bus.owner = placed.found.owner
         if hasattr(placed.component, "subscribe"):
@@ -137,12 +145,12 @@ def open_session(
     fill(model, held, run.seed)
     module.train()
     trained = group.trained(held)
-    make = partial(_make_optimizer, hooks, composition.slot("optimizer").component, run)
-    optimizer = group.create_optimizer(make, group_parameters(model.anatomy, names.trained, trained))
+    optimizer = group.create_optimizer(
+        optimizer_maker(run, hooks, composition), group_parameters(model.anatomy, names.trained, trained)
+    )
     train = run.train
     length = train.steps or data.steps(epochs=train.epochs, tokens=train.tokens)
-    has_schedule = hasattr(composition.slot("optimizer").component, "create_schedule")
-    schedule = ask("optimizer", "create_schedule", updates=length) if has_schedule else Constant()
+    schedule = schedule_maker(run, hooks, composition)(length)
     # A stream cannot go back to a window that is found out later.
     latch = not precision.scaled and train.on_nan != "skip" and not data.state()
     work = Work(
@@ -177,33 +185,6 @@ def open_session(
         stateful=_stateful(composition, hooks, run),
         length=length,
     )
-
-
-class Constant:
-    """The schedule of an optimizer that has none."""
-
-    def factor(self, update: int) -> float:
-        """Always the peak."""
-        return 1.0
-
-    def observe(self, metrics: Mapping[str, float | None]) -> None:
-        """Metrics change nothing."""
-
-    def state(self) -> Mapping[str, Any]:
-        """Nothing to remember."""
-        return {}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Nothing to take up."""
-
-
-def _make_optimizer(
-    hooks: Hooks, component: object, run: Run, groups: Sequence[ParameterGroup]
-) -> torch.optim.Optimizer:
-    optimizer: torch.optim.Optimizer = hooks.ask(component, "create_optimizer", run=run, groups=groups)
-    for group in optimizer.param_groups:
-        group.setdefault("peak", group["lr"])
-    return optimizer
 
 
 def _ask_in_steps(work: Work, hooks: Hooks, run: Run) -> None:
@@ -243,6 +224,11 @@ def _at_exit(stack: ExitStack, owner: str, close: Callable[[], object]) -> None:
             _log.warning("%s: %s", owner, message, exc_info=failure)
 
     stack.push(leave)
+
+
+def close_components_at_exit(stack: ExitStack, hooks: Hooks, run: Run) -> None:
+    """Ask every component to close when `stack` is left."""
+    _at_exit(stack, "the kernel", lambda: _close_components(hooks, run))
 
 
 def _close_components(hooks: Hooks, run: Run) -> None:

@@ -64,13 +64,18 @@ def prove(plan: Plan, folder: Path, *, steps: int, kills: int, seed: int) -> Pro
     """Run a plan in `folder`, once unbroken and once killed `kills` times (SIGKILL) at moments drawn from `seed`.
 
     The unbroken run saves at its end alone, so that saving is proved to change nothing as well. Raise UsageError where
-    the plan keeps no versions, TrainingError where a run fails by itself.
+    the plan keeps no versions or wants servers, TrainingError where a run fails by itself.
     """
     if "checkpoint" not in plan.filled.value:
         raise fail(UsageError, "NK304", "the plan has no [checkpoint], so there is nothing to resume from")
     file = folder / "plan.toml"
     file.write_text(plan.text(), encoding="utf-8")
-    workers = sum(spec.rank is not None for spec in wanted(plan, folder)) or 1
+    specs = wanted(plan, folder)
+    servers = [spec.name for spec in specs if spec.rank is None]
+    if servers:
+        message = f"the plan wants {', '.join(servers)} beside its workers, and a proof starts workers alone"
+        raise fail(UsageError, "NK314", message, hint="prove it with another communicator")
+    workers = len(specs) or 1
     if plan.train.steps is not None:
         steps = min(steps, plan.train.steps)
     saves = tuple(range(0, steps, max(1, steps // _SAVES)))[1:]

@@ -64,15 +64,17 @@ class Readings:
         self._steps.append((before, sums, totals, update))
 
     def read(self, now: Progress, merge: Callable[[Counts], Counts]) -> Reading:
-        """The only place where a training run waits for its device. `merge` adds up the terms of all workers; norms are
-        the same on all of them."""
+        """The only place where a training run waits for its device. `merge` adds up the terms of all workers, unless
+        updates have told them; norms are the same on all of them."""
         terms: list[Tensor] = []
         checks: list[Tensor] = []
         for _, sums, _, update in self._steps:
             if update is not None:
                 terms += sums.values()
                 checks += (update.norm, update.bad)
-        merged = merge({"terms": torch.stack(terms)})["terms"] if terms else torch.zeros(0)
+        known = any(update is not None and update.sums is not None for *_, update in self._steps)
+        stacked = torch.stack(terms) if terms else torch.zeros(0)
+        merged = merge({"terms": stacked})["terms"] if terms and not known else stacked
         read = torch.cat((merged, *([torch.stack(checks)] if checks else []))).tolist()
         values, checked = iter(read[: len(terms)]), iter(read[len(terms) :])
         means: dict[str, float] = defaultdict(float)

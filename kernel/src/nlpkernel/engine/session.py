@@ -104,6 +104,7 @@ class Session:
             mine = group.assign(step, len(window))
             sums = group.run_window(self.work, step, mine, totals)
             update = group.update(self.work, before.updates, sums)
+            sums = sums if update.sums is None else update.sums
             if update.applied is False:
                 reason = self._why_not_applied(sums)
         if reason is not None:

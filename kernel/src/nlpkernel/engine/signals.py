@@ -1,6 +1,7 @@
 """SIGINT, SIGTERM, SIGUSR1: the first ends the run after its step, saved; the second ends the process at once.
 
-Before the first step there is nothing to save, and the first signal ends what goes on at once.
+Before the first step there is nothing to save, and the first signal ends what goes on at once. A process that is no
+worker has no step of its own, and ends when the supervisor says so.
 """
 
 from __future__ import annotations
@@ -8,8 +9,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nlpkernel.supervise.post import Post
 
 #: Windows has no SIGUSR1; where it is, batch systems send it ahead of the end of a job's time.
 _CAUGHT = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name))
@@ -51,3 +56,51 @@ class Signals:
         self.received = number
         if not self.armed:
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+
+class Dismissal:
+    """While entered, the supervisor's word to end raises SystemExit in the main thread, once, inside `until`. A
+    signal from anybody else asks the supervisor for the end of the run, for which workers may need this process: batch
+    systems send signals to all processes of a job. Does nothing outside the main thread, where Python allows no
+    handler."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._awaited = False
+        self._before: dict[int, Any] = {}
+        self._process = os.getpid()
+
+    def __enter__(self) -> Dismissal:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._receive) for number in _CAUGHT}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def until(self, work: Callable[[], object]) -> None:
+        """Do `work`, which the supervisor's word ends; there is none left where it has come already."""
+        self._awaited = True
+        try:
+            if not self._post.dismissed:
+                work()
+        except SystemExit:
+            # Its own exits are its own.
+            if not self._post.dismissed:
+                raise
+        finally:
+            self._awaited = False
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:
+            # A child that was forked meanwhile.
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        if not self._post.dismissed:
+            self._post.asks(number)
+        elif self._awaited:
+            self._awaited = False
+            raise SystemExit(0)

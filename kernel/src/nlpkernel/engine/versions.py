@@ -35,8 +35,13 @@ class Versions:
 
     @property
     def due(self) -> bool:
-        """Whether a save would write anything: this step is not saved yet."""
-        return self._store is not None and self._saved_at != self._session.progress.step
+        """Whether a save would write anything: this step is not saved yet, and this worker has a part of it."""
+        session = self._session
+        return (
+            self._store is not None
+            and self._saved_at != session.progress.step
+            and session.run.rank in session.group.present
+        )
 
     @property
     def empty(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import attrs
@@ -94,24 +94,33 @@ class ProcessSpec:
     """A process that a communicator wants for a run; the kernel starts, watches and ends it.
 
     name: its own ("worker-0"), for messages and the log of the run. rank: the worker that it is, from 0 on; None for a
-    process that is no worker (a server), which is ended once all workers are done. command: what it runs; None: the run
-    itself, as this command line asked for it. environment: what it gets beside ours. A worker finds rank and world in
-    its `Run`.
+    process that is no worker (a server), which is ended once all workers are done. command: what it runs; None: this
+    command line again, by which a worker trains and a server is asked `serve`. environment: what it gets beside ours.
+    alone: its loss is not that of the others: it is started again by itself, within the same budget of restarts. A
+    process finds rank, world and its name in its `Run`.
     """
 
     name: str
     rank: int | None = None
     command: tuple[str, ...] | None = None
     environment: Mapping[str, str] = attrs.field(factory=dict)
+    alone: bool = False
 
 
 class Update(NamedTuple):
     """What became of an update. `applied` is None while only the device knows; `norm` is the global norm before
-    clipping, `bad` is 0 on the device where everything was finite and 1 where not (both without dimensions)."""
+    clipping, `bad` is 0 on the device where everything was finite and 1 where not (both without dimensions). `sums`
+    are the terms of all workers, where the update tells them: then they are not merged; always or never. None of a
+    window whose terms this worker does not know."""
 
     applied: bool | None
     norm: Tensor
     bad: Tensor
+    sums: Mapping[str, Tensor] | None = None
+
+
+class WorkersChanged(Exception):
+    """Raised by `merge`: a worker whose counts are missing is gone. Count again: `spread` divides among those left."""
 
 
 class Group(Protocol):
@@ -125,6 +134,10 @@ class Group(Protocol):
     requires: Requirements
     #: Which stream of random numbers this worker draws from (dropout): workers that compute the same share one.
     stream: int
+
+    @property
+    def present(self) -> Collection[int]:
+        """The workers that have a part of what is saved now. Asked from any thread."""
 
     def agree(self, fingerprint: Mapping[str, str]) -> None:
         """Compare `fingerprint` on all workers before the first collective: texts of several lines (plan, plugins,
@@ -185,7 +198,11 @@ class Group(Protocol):
         """A forward without gradient, for evaluation; outputs are whole on every worker."""
 
     def merge(self, counts: Counts) -> Counts:
-        """Counts summed over all workers. All give the same names and shapes."""
+        """Counts summed over all workers. All give the same names and shapes. Raise WorkersChanged."""
+
+    def gather(self, work: Work) -> None:
+        """Before the state is captured: bring to this worker what it saves and somebody else holds (an optimizer's
+        state on servers). Asked of all at the same point."""
 
     def state(self) -> Mapping[str, Leaf]:
         """State of the communicator itself (residuals of compressors)."""
@@ -212,6 +229,25 @@ def launch(run: Run) -> Sequence[ProcessSpec]:  # type: ignore[empty-body]
 
 
 @hook("pick")
+def serve(
+    run: Run,
+    make_optimizer: Callable[[Sequence[ParameterGroup]], torch.optim.Optimizer],
+    make_schedule: Callable[[int], Schedule],
+) -> None:
+    """Asked in a process that is no worker, instead of everything else: do its part until the workers are done.
+
+    `run.process` is its name, `run.world` the number of workers, `run.rank` -1, `run.launch` the word that it shares
+    with them; data, model and group are never there. make_optimizer(groups) makes the plan's optimizer, with "peak" in
+    each group, make_schedule(updates) the plan's schedule.
+
+    It is ended by SystemExit, raised in the main thread once all workers are done or have been ended, also where it
+    waits in a poll: close sockets in a `finally`, within a second or two. It may return before that as well. A signal
+    from elsewhere ends the run as one to a worker does, and this process after the workers, which need it to finish
+    their step. It moves its pulse (`run.pulse.moves`, `run.pulse.step`) for those who look; it may stand still for as
+    long as it likes."""
+
+
+@hook("pick")
 def join(run: Run) -> Post | None:
     """Asked where no supervisor of ours started this process, before anything is opened: its post among the workers
     that another launcher (torchrun, Slurm, Kubernetes, Ray) started. None: it is alone."""
@@ -221,7 +257,7 @@ POINT = Point(
     name="communicator",
     slot=True,
     must=("open_group",),
-    may=("launch", "join"),
+    may=("launch", "serve", "join"),
     free=True,
     help="the workers that run one plan together",
 )

@@ -28,7 +28,7 @@ without `--restarts` needs none of them.""",
     "NK605": (
         "the processes that a communicator wants do not fit together",
         """`launch` gives each worker a rank of its own, from 0 on without a gap, and each process a name of its
-own. Its author has to mend it.""",
+own; one without a rank and a command of its own needs the hook `serve`. Its author has to mend it.""",
     ),
     "NK606": (
         "there is no channel to a supervisor",

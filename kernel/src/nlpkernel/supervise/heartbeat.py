@@ -25,8 +25,8 @@ _AWAY = 1.0
 class Pulse:
     """Where the loop is. The engine writes it with plain assignments; the thread that beats reads it.
 
-    phase: "opening", "step", "evaluate", "save", "load", "waiting" or "closing". step: the step that is run, or was
-    last. moves: grows with everything that gets on.
+    phase: "opening", "step", "evaluate", "save", "load", "waiting" or "closing"; "serving" in one that is no worker.
+    step: the step that is run, or was last. moves: grows with everything that gets on.
     """
 
     __slots__ = ("moves", "phase", "step")
@@ -96,7 +96,9 @@ class Limits:
         return cls(stall=stall, silence=silence)
 
     def still(self, phase: str) -> float | None:
-        """How long the pulse may stand still in a phase."""
+        """How long the pulse may stand still in a phase. A server has nothing to do while the workers do not ask."""
+        if phase == "serving":
+            return None
         if self.stall is None or phase == "step":
             return self.stall
         return max(LONGER * self.stall, self.least)
@@ -169,5 +171,6 @@ class Watch:
             "save": f"in a save after step {step}",
             "load": f"while taking up a version after step {step}",
             "waiting": f"waiting for the others after step {step}",
+            "serving": f"while serving step {step}" if step else "while serving",
             "closing": f"while closing the run after step {step}",
         }.get(self.phase, f"in {self.phase} after step {step}")

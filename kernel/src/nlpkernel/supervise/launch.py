@@ -38,6 +38,10 @@ def wanted(plan: Plan, folder: Path) -> tuple[ProcessSpec, ...]:
         listed = ", ".join(f"{spec.name} (rank {spec.rank})" for spec in specs)
         message = f"the processes that it wants do not fit together: {listed}"
         raise fail(PluginError, "NK605", message, owner=placed.found.owner)
+    serving = [spec.name for spec in specs if spec.rank is None and spec.command is None]
+    if serving and not hasattr(placed.component, "serve"):
+        message = f"it wants {', '.join(serving)}, without a rank and a command, and has no hook `serve`"
+        raise fail(PluginError, "NK605", message, owner=placed.found.owner)
     return specs
 
 

@@ -28,6 +28,8 @@ class Member:
         #: Whether it ever told anything: a server may not know the channel, and is not watched then.
         self.heard = False
         self.listened_to = True
+        #: Whether it said that it ends: all that it had is closed.
+        self.leaving = False
         self.sent = 0
         self._frames = Frames()
         self._thread = 0
@@ -65,6 +67,7 @@ class Member:
             if message.kind == "beat":
                 self.watch.beat(str(body["phase"]), int(body["step"]), int(body["moves"]), now)
             elif message.kind == "bye":
+                self.leaving = True
                 self.watch.leave(now)
             elif message.kind == "hello":
                 self._thread, self._stack = int(body["thread"]), Path(body["stack"])

@@ -11,6 +11,7 @@ import faulthandler
 import json
 import os
 import secrets
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -31,15 +32,19 @@ from nlpkernel.supervise.process import Guard
 RANK, WORLD, LAUNCH = "NLPKERNEL_RANK", "NLPKERNEL_WORLD", ending.MARK
 #: What is known of the restart that this process is, as JSON; see `Restart`.
 RESTART = "NLPKERNEL_RESTART"
+#: What the communicator calls this process.
+PROCESS = "NLPKERNEL_PROCESS"
 
 
 @attrs.frozen(kw_only=True)
 class Restart:
-    """Which restart of the run this is: `number` of all, `since` the newest version was saved, and what was lost."""
+    """Which restart of the run this is: `number` of all, `since` the newest version was saved, and what was lost.
+    `alone`: of this process, while the others went on."""
 
     number: int
     since: int
     reason: str
+    alone: bool = False
 
     def text(self) -> str:
         """As it stands in the environment."""
@@ -55,10 +60,21 @@ class Post:
     #: Whether anybody wants to hear the events.
     hearing = False
     restart: Restart | None = None
+    #: What the communicator calls this process; "" where nobody named it.
+    name = ""
+    #: Whether it is no worker: it has no part in the run's folder, and rank -1.
+    serves = False
+    #: Whether the supervisor has told a server to end.
+    dismissed = False
 
     def __init__(self) -> None:
         self.launch = secrets.token_hex(8)
         self.pulse = Pulse()
+
+    @property
+    def label(self) -> str:
+        """What files of this process in the run's folder are called."""
+        return self.name if self.serves else f"rank-{self.rank}"
 
     @contextmanager
     def manned(self, logs: Path) -> Iterator[None]:
@@ -83,6 +99,9 @@ class Post:
         process itself. May wait for others."""
         return received
 
+    def asks(self, number: int) -> None:
+        """This process got a signal for which the whole run is to end."""
+
 
 class SupervisedPost(Post):
     """The post of a process that a supervisor started."""
@@ -91,7 +110,9 @@ class SupervisedPost(Post):
 
     def __init__(self, sock: socket.socket, environment: dict[str, str]) -> None:
         super().__init__()
-        self.rank = int(environment.get(RANK, 0))
+        self.serves = RANK not in environment
+        self.rank = int(environment.get(RANK, -1))
+        self.name = environment.get(PROCESS, "")
         self.world = int(environment.get(WORLD, 1))
         self.launch = environment.get(LAUNCH, self.launch)
         restart = environment.get(RESTART)
@@ -105,7 +126,7 @@ class SupervisedPost(Post):
     @contextmanager
     def manned(self, logs: Path) -> Iterator[None]:
         """Beat, send what is logged, and be ready to write the stacks of all threads into `logs`."""
-        path = logs / f"rank-{self.rank}.stack"
+        path = logs / f"{self.label}.stack"
         with path.open("a", encoding="utf-8") as file, records_sent(self._sender.send):
             if stacks.ASK is not None:
                 faulthandler.register(stacks.ASK, file, all_threads=True)
@@ -134,10 +155,14 @@ class SupervisedPost(Post):
         if received is not None:
             if self.world < 2:
                 return received
-            if not self._asked:
-                self._asked = True
-                self._sender.send("ask", {"signal": received}, must=True)
+            self.asks(received)
         return self._control.may_begin(step, self._waiting)
+
+    def asks(self, number: int) -> None:
+        """Tell the supervisor, once. May be called from a signal handler."""
+        if not self._asked:
+            self._asked = True
+            self._sender.send("ask", {"signal": number}, must=True)
 
     def _waiting(self, waits: bool) -> None:
         self.pulse.enter("waiting" if waits else "step")
@@ -148,6 +173,8 @@ class SupervisedPost(Post):
                 body = message.body
                 if message.kind == "propose":
                     self._control.propose(body["round"], body["step"])
+                elif message.kind == "stop" and self.serves:
+                    self._dismiss()
                 elif message.kind == "stop":
                     self._control.end(body["step"], body["signal"])
         # The supervisor is gone, and nobody is to outlive it. This process ends at once, and its heir, who waits for
@@ -158,6 +185,13 @@ class SupervisedPost(Post):
                 heir.add(os.getpid())
         finally:
             os._exit(1)
+
+    def _dismiss(self) -> None:
+        """By a signal to the main thread: it interrupts whatever that one waits in."""
+        self.dismissed = True
+        ident = threading.main_thread().ident
+        assert ident is not None, "the main thread has begun"
+        signal.pthread_kill(ident, signal.SIGTERM)
 
 
 def appointed() -> bool:
@@ -178,7 +212,8 @@ def take_post() -> Post | None:
         message = f"{CHANNEL}={number} names no channel to a supervisor: {error}"
         raise fail(UsageError, "NK606", message, hint=f"unset {CHANNEL}") from error
     sock.set_inheritable(False)
-    environment = {name: os.environ[name] for name in (RANK, WORLD, LAUNCH, RESTART) if name in os.environ}
-    for name in (RANK, WORLD, RESTART):
+    names = (RANK, WORLD, LAUNCH, RESTART, PROCESS)
+    environment = {name: os.environ[name] for name in names if name in os.environ}
+    for name in (RANK, WORLD, RESTART, PROCESS):
         os.environ.pop(name, None)
     return SupervisedPost(sock, environment)

@@ -25,6 +25,11 @@ class Restarts:
     _furthest: int = -1
     _last: int | None = None
 
+    @property
+    def left(self) -> int:
+        """How many restarts there still are."""
+        return max(0, self.budget - self.used)
+
     def failed(self, step: int) -> float | None:
         """The run failed in `step`: seconds until it is started again, or None where the budget is used up."""
         self.repeated = self.repeated + 1 if step == self._last else 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import selectors
 import signal
 import time
@@ -15,14 +13,15 @@ import attrs
 
 from nlpkernel.errors import TrainingError, fail
 from nlpkernel.hookspecs.communicator import ProcessSpec
-from nlpkernel.supervise import bridge, ending
-from nlpkernel.supervise.channel import BadFrame, Message, frame, packed
+from nlpkernel.supervise import bridge
+from nlpkernel.supervise.channel import BadFrame, Message
 from nlpkernel.supervise.control import Stopping
+from nlpkernel.supervise.crew import Crew, Due
 from nlpkernel.supervise.heartbeat import Limits
 from nlpkernel.supervise.journal import Journal
 from nlpkernel.supervise.member import ASKED, Member
-from nlpkernel.supervise.post import LAUNCH, RANK, RESTART, WORLD, Restart
-from nlpkernel.supervise.process import Child, Guard, name_of
+from nlpkernel.supervise.post import Restart
+from nlpkernel.supervise.process import name_of
 from nlpkernel.supervise.restarts import Restarts
 from nlpkernel.supervise.signals import Inbox
 
@@ -70,8 +69,11 @@ class Supervisor:
         self._say = say
         self._journal = Journal(log, say=say)
         self._inbox = Inbox()
-        self._members: dict[str, Member] = {}
         self._selector = selectors.DefaultSelector()
+        self._crew: Crew
+        self._words: Sequence[str] = ()
+        # Whether the processes of this start are being ended: what they ask for is had already.
+        self._over = False
         self._stopping: Stopping | None = None
         self._saved = False
         # Restarts since a version was saved: the counts of that version know of the earlier ones.
@@ -129,90 +131,76 @@ class Supervisor:
     # -- one start of all processes --------------------------------------------------------------------------------
 
     def _attempt(self, reason: str) -> Outcome:
-        launch = secrets.token_hex(8)
-        guard = Guard(launch)
+        crew = self._crew = Crew(self._specs, self._limits, self._selector, self._note)
+        number, self._over = self._restarts.used, False
+        self._words = self._command(number, self._saved)
         try:
-            self._start(launch, reason, guard)
-            return self._watch(guard)
+            for spec in self._specs:
+                crew.start(spec.name, self._words, self._restart(reason) if number else None)
+            return self._watch(crew)
         finally:
-            # However it ended: nothing of it is left.
-            for member in self._members.values():
-                self._forget(member)
-                if member.rank is not None:
-                    # Asked to end, it would try to finish its step, for which the others are missing.
-                    member.child.kill()
-            groups = [member.child.pid for member in self._members.values()]
-            left = ending.end(groups, launch, hurry=self._hurried)
-            if left:
-                self._note(f"{left} processes that were left have been ended")
-            for member in self._members.values():
-                member.child.kill()
-            self._members.clear()
-            guard.close()
+            self._over = True
+            crew.end(self._hear, self._hurried)
             self._journal.write(everything=True)
 
-    def _start(self, launch: str, reason: str, guard: Guard) -> None:
-        number = self._restarts.used
-        common = {LAUNCH: launch, WORLD: str(sum(spec.rank is not None for spec in self._specs))}
-        if number:
-            common[RESTART] = Restart(number=number, since=self._since, reason=reason).text()
-        for spec in self._specs:
-            own = {} if spec.rank is None else {RANK: str(spec.rank)}
-            command = spec.command or self._command(number, self._saved)
-            child = Child(spec.name, command, {**common, **own, **spec.environment})
-            guard.add(child.pid)
-            child.channel.setblocking(False)
-            member = Member(child, spec.rank, self._limits, time.monotonic())
-            self._members[spec.name] = member
-            self._selector.register(child.channel, selectors.EVENT_READ, member)
-            if child.end is not None:
-                self._selector.register(child.end, selectors.EVENT_READ, None)
-            self._note(f"{spec.name} started as process {child.pid}")
+    def _restart(self, reason: str, *, alone: bool = False) -> Restart:
+        return Restart(number=self._restarts.used, since=self._since, reason=reason, alone=alone)
 
-    def _watch(self, guard: Guard) -> Outcome:
-        running = dict(self._members)
-        while any(member.rank is not None for member in running.values()):
-            for key, _ in self._selector.select(_TICK):
+    def _watch(self, crew: Crew) -> Outcome:
+        while crew.works:
+            for key, _ in self._selector.select(crew.patience(_TICK)):
                 if key.data is not None:
                     self._hear(key.data)
             self._inbox.drain()
             if (number := self._signalled()) is not None:
                 return Outcome(kind="interrupted", code=128 + number)
             now = time.monotonic()
-            for name, member in list(running.items()):
-                code = member.child.code
-                if code is not None:
-                    del running[name]
-                    outcome = self._ended(member, code, guard)
-                    if outcome is not None:
-                        return outcome
-                elif (trouble := member.trouble(now)) is not None:
-                    error, message = trouble
-                    return Outcome(kind="lost", code=1, error=error, message=message, step=member.watch.step)
+            for member in crew.running():
+                outcome = self._look(member, now)
+                if outcome is not None:
+                    return outcome
+            for due in crew.take_due(now):
+                self._start_alone(due)
             if self._stopping is not None:
                 self._stopping.tick(now)
-            if guard.renew():
+            if crew.guard.renew():
                 self._note("the guard was killed, and started again")
             self._journal.write()
         if self._ended_by:
             return Outcome(kind="interrupted", code=self._ended_by)
         return Outcome(kind="finished", code=0)
 
-    def _ended(self, member: Member, code: int, guard: Guard) -> Outcome | None:
+    def _look(self, member: Member, now: float) -> Outcome | None:
+        """None where the others are to go on."""
+        code = member.child.code
+        if code is not None:
+            outcome = self._ended(member, code)
+        elif (trouble := member.trouble(now)) is not None:
+            error, message = trouble
+            outcome = Outcome(kind="lost", code=1, error=error, message=message, step=self._step_of(member))
+        else:
+            return None
+        if outcome is None or outcome.kind != "lost" or not self._spares(member):
+            return outcome
+        if code is None:
+            self._crew.reap(member, self._hurried)
+        self._again(member.name, outcome.message)
+        return None
+
+    def _ended(self, member: Member, code: int) -> Outcome | None:
         """A process ended; None where the others are to go on."""
         self._hear(member)
-        self._forget(member)
-        guard.drop(member.child.pid)
-        left = ending.end([member.child.pid], None, hurry=self._hurried)
-        if left:
-            self._note(f"{member.name} left {left} processes, which have been ended")
+        self._crew.reap(member, self._hurried)
         self._note(member.end_of(code))
         if self._stopping is not None:
             self._stopping.gone(member.name)
         if code == 0:
             return None
         number = -code if code < 0 else code - 128
-        if number in ASKED:
+        if number in ASKED and member.rank is None and self._spares(member):
+            # A server that did not live to say so. The workers may need another one to finish their step.
+            self._asked(member, number)
+        elif number in ASKED:
             stopping = self._stopping
             self._ended_by = 128 + (number if stopping is None else stopping.signal)
             # Where all were asked, each comes to its own end.
@@ -228,22 +216,36 @@ class Supervisor:
             own=code > 0,
             error="NK601",
             message=message,
-            step=member.watch.step,
+            step=self._step_of(member),
         )
 
-    def _turn_from(self, member: Member) -> None:
-        """Nothing more is read from it, and so nothing can be told by its silence. The channel stays open: its end
-        would say that the supervisor is gone."""
-        if member.listened_to:
-            member.listened_to = False
-            self._selector.unregister(member.child.channel)
+    def _step_of(self, member: Member) -> int:
+        """Where the run stood; one that is no worker has no steps."""
+        return self._crew.step if member.rank is None else member.watch.step
 
-    def _forget(self, member: Member) -> None:
-        """It has ended, or is about to be."""
-        self._turn_from(member)
-        if member.child.end is not None:
-            self._selector.unregister(member.child.end)
-        member.child.close()
+    # -- one process again -----------------------------------------------------------------------------------------
+
+    def _spares(self, member: Member) -> bool:
+        """Whether the others go on without it until it is there again. A worker that comes back would not know where
+        the others stop."""
+        stops = member.rank is not None and self._stopping is not None
+        return self._crew.specs[member.name].alone and self._restarts.left > 0 and not stops
+
+    def _again(self, name: str, reason: str) -> None:
+        restarts = self._restarts
+        delay = restarts.failed(self._crew.step)
+        assert delay is not None, "there are restarts left"
+        if self._stopping is not None:
+            delay = 0.0  # Whoever wants a run to end does not wait a minute.
+        self._tell(f"{reason}; restart {restarts.used} of {restarts.budget} of {name} alone in {delay:g} s")
+        self._crew.again(name, time.monotonic() + delay, reason)
+
+    def _start_alone(self, due: Due) -> None:
+        if self._crew.specs[due.name].rank is not None and self._stopping is not None:
+            return
+        # The plan that the command line named may have been changed since.
+        words = self._command(self._restarts.used, True) if self._crew.written else self._words
+        self._crew.start(due.name, words, self._restart(due.reason, alone=True))
 
     # -- what processes tell ---------------------------------------------------------------------------------------
 
@@ -258,7 +260,7 @@ class Supervisor:
             self._note(f"{member.name} sent what is no message: {error}; nothing more is read from it")
             more = False
         if not more:
-            self._turn_from(member)
+            self._crew.turn_from(member)
 
     def _take(self, member: Member, message: Message) -> None:
         now, body = time.monotonic(), message.body
@@ -275,7 +277,7 @@ class Supervisor:
                 raise BadFrame(f"a {message.kind} that is none") from error
             if body.get("name") not in bridge.SILENT:
                 self._journal.add(member.name, message.number, told, text)
-        elif message.kind == "ask" and member.started:
+        elif message.kind == "ask" and (member.started or member.rank is None) and not self._over:
             self._asked(member, int(body["signal"]))
         elif message.kind == "answer" and self._stopping is not None:
             self._stopping.answer(member.name, body, now)
@@ -296,7 +298,8 @@ class Supervisor:
         """Act on signals that came; the number of the one for which everybody leaves at once, if one did."""
         inbox = self._inbox
         if inbox.pauses:
-            self._pause()
+            inbox.pauses = 0
+            self._crew.pause()
         if self._stopping is None and inbox.ends:
             self._note(f"{name_of(inbox.ends[0])}: every process finishes its step, saves and ends")
             self._stop(inbox.ends[0])
@@ -309,19 +312,22 @@ class Supervisor:
         return len(self._inbox.ends) > 1
 
     def _asked(self, member: Member, number: int) -> None:
-        """A worker among several got a signal itself."""
+        """A process among several got a signal itself."""
         if self._stopping is None:
             self._note(
                 f"{member.name} got {name_of(number)}: every process finishes its step, saves and ends"
             )
             self._stop(number)
-        elif self._stopping.settled:
-            self._send(member.name, "stop", {"step": self._stopping.step, "signal": self._stopping.signal})
+        elif self._stopping.settled and member.rank is not None:
+            self._crew.send(
+                member.name, "stop", {"step": self._stopping.step, "signal": self._stopping.signal}
+            )
 
     def _stop(self, number: int) -> None:
-        workers = {name: each for name, each in self._members.items() if each.rank is not None}
+        self._crew.hasten()
+        workers = {name: each for name, each in self._crew.members.items() if each.rank is not None}
         alive = {name: each for name, each in workers.items() if each.child.code is None}
-        self._stopping = Stopping(number, set(alive), self._send, time.monotonic())
+        self._stopping = Stopping(number, set(alive), self._crew.send, time.monotonic())
         if all(each.started for each in alive.values()):
             self._stopping.begin(each.watch.step for each in alive.values())
             return
@@ -330,25 +336,6 @@ class Supervisor:
         for member in alive.values():
             if not member.started:
                 member.child.signal(signal.SIGTERM)
-
-    def _send(self, name: str, kind: str, body: Mapping[str, Any]) -> None:
-        member = self._members[name]
-        if member.child.channel.fileno() < 0:
-            return
-        try:
-            member.child.channel.sendall(frame(member.sent, kind, packed(body)))
-            member.sent += 1
-        except OSError as error:
-            self._note(f"{name} cannot be told to stop: {error}")
-
-    def _pause(self) -> None:
-        """Ctrl-Z: stop all, then this process; go on together."""
-        self._inbox.pauses = 0
-        for member in self._members.values():
-            member.child.signal_group(signal.SIGSTOP)
-        os.kill(os.getpid(), signal.SIGSTOP)
-        for member in self._members.values():
-            member.child.signal_group(signal.SIGCONT)
 
     def _wait(self, delay: float) -> int | None:
         """Wait before a restart; the number of a signal that came meanwhile."""

@@ -16,6 +16,10 @@ asked = json.loads(sys.argv[1])
 folder = Path(asked["folder"])
 worker = [sys.executable, str(Path(__file__).parent / "worker.py")]
 specs = [ProcessSpec(name=f"worker-{rank}", rank=rank) for rank in range(asked.get("world", 1))]
+specs += [
+    ProcessSpec(name=f"server-{number}", alone=asked.get("alone", True))
+    for number in range(asked.get("servers", 0))
+]
 if "server" in asked:
     specs.append(ProcessSpec(name="server", command=(sys.executable, "-S", "-c", asked["server"])))
 if "command" in asked:

@@ -21,12 +21,14 @@ class Ranks:
     """Workers without collectives: each trains on the whole window by itself."""
 
     workers: int = setting(default=2, ge=0, help="how many; 0: this process alone")
+    servers: int = setting(default=0, ge=0, help="processes that are no workers, which nobody serves")
     same: bool = setting(default=False, help="give all the same rank, which is wrong")
 
     @hookimpl
     def launch(self, run):
         ranks = [0 if self.same else rank for rank in range(self.workers)]
-        return [ProcessSpec(name=f"worker-{index}", rank=rank) for index, rank in enumerate(ranks)]
+        workers = [ProcessSpec(name=f"worker-{index}", rank=rank) for index, rank in enumerate(ranks)]
+        return workers + [ProcessSpec(name=f"server-{index}") for index in range(self.servers)]
 
     @hookimpl
     def open_group(self, run):

@@ -4,6 +4,8 @@ steps, pace: how many, and seconds of each. at: what to do in given steps, by st
 code 7), "refuse" (exit code 2), "end" (exit code 0), "sleep" (for ever), "hold" (keep the interpreter for ever), "save"
 (tell of a version), "flood" (tell 20,000 events), "children" (start some), "noise" (send bytes that are no message).
 only: the one rank that does so. once: not where this is a restart. resumes: where the process before was.
+serve: what a process that is no worker does: "silent" (once: it beats no more), "refuse" (exit code 2), "stubborn" (it
+does not end), "fall" (exit code 7, once there is a file of that name), "early" (it ends at once).
 start: seconds before the run is open. wait: the file that the first step waits for. deaf: to the kernel's word that the
 parent is gone.
 """
@@ -20,7 +22,7 @@ import time
 from multiprocessing import shared_memory
 from pathlib import Path
 
-from nlpkernel.engine.signals import Signals
+from nlpkernel.engine.signals import Dismissal, Signals
 from nlpkernel.events import Logged, RunStarted, VersionSaved
 from nlpkernel.progress import Progress
 from nlpkernel.supervise.post import SupervisedPost, take_post
@@ -65,6 +67,34 @@ def children() -> None:
     kept.append(shared_memory.SharedMemory(create=True, size=1000, name=f"nlpk-test-{os.getpid()}"))
 
 
+def serve(post: SupervisedPost) -> None:
+    """Until it is told to end, or what it is asked for."""
+    what = asked.get("serve")
+    post.pulse.enter("serving")
+    told = {"name": post.name, "rank": post.rank, "world": post.world, "pid": os.getpid()}
+    told["restart"] = None if post.restart is None else json.loads(post.restart.text())
+    with (folder / f"{post.name}.told").open("a") as file:
+        file.write(json.dumps(told) + "\n")
+    if what == "silent" and post.restart is None:
+        time.sleep(1.5)  # Whoever never beat is not silent.
+        ctypes.PyDLL(None).sleep(600)
+    elif what == "refuse":
+        sys.exit(2)
+    elif what == "early":
+        return
+    while what == "fall":
+        if (folder / "fall").exists():
+            os._exit(7)
+        time.sleep(0.001)
+    try:
+        while True:
+            time.sleep(600)
+    finally:
+        while what == "stubborn":
+            time.sleep(600)
+        (folder / f"{post.name}.closed").touch()
+
+
 kept: list[shared_memory.SharedMemory] = []
 asked = json.loads(sys.argv[1])
 folder = Path(asked["folder"])
@@ -72,6 +102,10 @@ if asked.get("deaf"):
     ctypes.CDLL(None).prctl(1, 0)
 post = take_post()
 assert isinstance(post, SupervisedPost)
+if post.serves:
+    with post.manned(folder), Dismissal(post) as dismissal:
+        dismissal.until(lambda: serve(post))
+    sys.exit(0)
 mine = asked.get("only") in (None, post.rank)
 with post.manned(folder), Signals() as signals:
     time.sleep(asked.get("start", 0.0))

@@ -49,6 +49,12 @@ CODES: dict[str, tuple[str, str]] = {
         "The message says why. Install nlpkernel, nlpkernel-plugin-ray and the plugins of the plan, in the same\n"
         "releases, into the environment that the Ray of each machine runs in.",
     ),
+    "RAY010": (
+        "a Ray cluster on another machine needs trusted_network",
+        "Who can talk to a Ray cluster can run code on it, and what Ray sends is neither encrypted nor authenticated.\n"
+        "Where nobody else can reach its network, write `trusted_network = true` in [communicator] (of torchdist).\n"
+        "`auto`, `--local` and addresses of this machine do not need it; workers on several machines do.",
+    ),
     "RAY009": (
         "a worker was lost",
         "A worker ended with an error, was killed, or its machine is gone, and there were no restarts left. What the\n"

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from nlpkernel.cli.options import plan_options
 from nlpkernel.errors import UsageError, fail
 from nlpkernel_ray.codes import OWNER
+from nlpkernel_ray.work import trusts
 
 if TYPE_CHECKING:
+    from nlpkernel.plan import Plan
     from nlpkernel_ray.raycluster import RayCluster
 
 HELP = """Train, with the workers of the plan on a Ray cluster. The run's folder has to be on storage that all machines
@@ -91,7 +93,7 @@ def execute(args: argparse.Namespace) -> int:
     flags = [*(["-q"] if args.quiet else []), *(["-v"] if args.verbose else [])]
     work = Work.of(plan, args.overrides, args.runs, stored=stored, flags=flags)
     with ExitStack() as stack:
-        cluster = _cluster(args, allowed[0], stack)
+        cluster = _cluster(args, plan, allowed[0], stack)
         gpus = args.gpus
         if gpus is None:
             gpus = 0 if for_cpus(plan) or not cluster.gpus() else 1
@@ -109,8 +111,18 @@ def execute(args: argparse.Namespace) -> int:
         return driver.run()
 
 
-def _cluster(args: argparse.Namespace, workers: int, stack: ExitStack) -> RayCluster:
-    """Connected, until the stack is left. Raise UsageError (RAY001, RAY002)."""
+def _cluster(args: argparse.Namespace, plan: Plan, workers: int, stack: ExitStack) -> RayCluster:
+    """Connected, until the stack is left. Raise UsageError (RAY001, RAY002, RAY010)."""
+    address = args.address or os.environ.get("RAY_ADDRESS") or "auto"
+    if not args.local and not _here(address) and not trusts(plan):
+        raise fail(
+            UsageError,
+            "RAY010",
+            f"the Ray cluster at {address!r} is another machine, and what Ray sends there is neither encrypted nor "
+            "authenticated",
+            owner=OWNER,
+            hint="where nobody else can reach this network, write trusted_network = true in [communicator]",
+        )
     if args.local:
         from nlpkernel_ray.sealed import sealed
 
@@ -128,9 +140,16 @@ def _cluster(args: argparse.Namespace, workers: int, stack: ExitStack) -> RayClu
     if args.local:
         cluster = RayCluster.start(workers * args.cpus)
     else:
-        cluster = RayCluster.connect(args.address or os.environ.get("RAY_ADDRESS") or "auto")
+        cluster = RayCluster.connect(address)
     stack.callback(cluster.close)
     return cluster
+
+
+def _here(address: str) -> bool:
+    """Whether an address is of this machine. `auto` is: what Ray itself has started here."""
+    host = address.partition("://")[2] or address
+    host = host.partition("/")[0].rpartition(":")[0] or host
+    return host.strip("[]").lower() in ("auto", "local", "localhost", "::1") or host.startswith("127.")
 
 
 def _tell(text: str) -> None:

@@ -76,6 +76,8 @@ class Crew:
                 "LOCAL_WORLD_SIZE": str(worker.locals),
                 "MASTER_ADDR": self.address,
                 "MASTER_PORT": str(port),
+                # Torchrun's variables are a worker's way to know its place; who gives them is to be told rightly.
+                "NLPKERNEL_LAUNCHER": "Ray",
                 "TORCHELASTIC_RUN_ID": run_id,
                 "TORCHELASTIC_RESTART_COUNT": str(attempt),
                 # The first worker listens itself.

@@ -56,7 +56,7 @@ class RaySeat:
             if error is None:
                 answer.set_result(inner.result())
             elif isinstance(error, RayActorError):
-                answer.set_exception(Lost("its process or its machine is gone"))
+                answer.set_exception(_lost(error))
             else:
                 answer.set_exception(error)
 
@@ -158,6 +158,26 @@ class RayCluster:
         ray.shutdown()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _lost(error: RayActorError) -> Exception:
+    """What became of an actor. One that cannot be made would not be made by another start either."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
+    made: Exception
+    if error.actor_init_failed:
+        # The text ends with the error of the traceback in it.
+        made = fail(
+            UsageError,
+            "RAY008",
+            f"a worker's actor cannot be made: {lines[-1]}",
+            owner=OWNER,
+            hint="install nlpkernel, nlpkernel-plugin-ray and the plugins of the plan there, in the same releases",
+        )
+    else:
+        # The first line says only that it has died; then come its names, indented, and then the reason.
+        made = Lost(f"its process or its machine is gone ({lines[min(1, len(lines) - 1)]})")
+    made.__cause__ = error
+    return made
 
 
 def _nodes() -> list[dict[str, Any]]:

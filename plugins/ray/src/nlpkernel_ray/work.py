@@ -68,8 +68,12 @@ def planned(plan: Plan) -> int:
 
 def for_cpus(plan: Plan) -> bool:
     """Whether the plan says that its workers use no GPU."""
-    said = {path: node.value for path, node in plan.filled.walk()}
-    return said.get("communicator.device") == "cpu" or said.get("communicator.backend") == "gloo"
+    return bool(getattr(plan.compose().slot("communicator").component, "on_cpus", False))
+
+
+def trusts(plan: Plan) -> bool:
+    """Whether the plan says that nobody else can reach the network of its workers."""
+    return bool(getattr(plan.compose().slot("communicator").component, "trusted_network", False))
 
 
 def numbers(plan: Plan, overrides: Sequence[str], least: int, most: int) -> list[int]:

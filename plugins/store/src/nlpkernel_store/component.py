@@ -146,7 +146,12 @@ class Store:
                 retry_after=self.retry_after,
                 rank_timeout=self.rank_timeout,
             ),
-            Worker(launch=re.sub(r"[^0-9A-Za-z]", "", run.launch), rank=run.rank, world=run.world),
+            Worker(
+                launch=re.sub(r"[^0-9A-Za-z]", "", run.launch),
+                rank=run.rank,
+                world=run.world,
+                present=None if run.group is None else lambda: run.group.present,
+            ),
             write=write,
             notice=lambda message: run.notice("store", message, level="warning"),
             owner=lambda path: _owner(run, path),

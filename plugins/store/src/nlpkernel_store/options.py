@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Literal
 
 import attrs
@@ -11,11 +12,19 @@ from nlpkernel_store.rotation import Rule
 
 @attrs.frozen(kw_only=True)
 class Worker:
-    """Which of the workers of a run this is. launch: a word that all of them share, and no other start of the run."""
+    """Which of the workers of a run this is. launch: a word that all of them share, and no other start of the run.
+    present: those that have a part of what is saved now, which may become fewer at any time; None: all."""
 
     launch: str
     rank: int = 0
     world: int = 1
+    present: Callable[[], Collection[int]] | None = None
+
+    @property
+    def others(self) -> set[int]:
+        """Those beside the first that have a part."""
+        ranks = range(self.world) if self.present is None else self.present()
+        return set(ranks) - {0}
 
 
 @attrs.frozen(kw_only=True)

@@ -34,12 +34,13 @@ class Gathering:
         self._put(["error", error])
 
     def gather(self) -> list[bytes]:
-        """On the first worker: the parts of the others, in their order. Raise CheckpointError (STO007) naming those
-        that failed or did not come in time."""
+        """On the first worker: the parts of the others, in their order, without those that are gone meanwhile. Raise
+        CheckpointError (STO007) naming those that failed or did not come in time."""
         found: dict[int, bytes] = {}
-        missing = set(range(1, self._worker.world))
+        missing = self._worker.others
         for _ in self._looks(self._timeout):
             there = self._files.names(self._folder)
+            missing &= self._worker.others
             for rank in [rank for rank in missing if self._name(rank) in there]:
                 what, content = decode(self._files.read(self._name(rank)))
                 if what == "error":
@@ -47,7 +48,7 @@ class Gathering:
                 found[rank] = content
                 missing.discard(rank)
             if not missing:
-                return [found[rank] for rank in range(1, self._worker.world)]
+                return [found[rank] for rank in sorted(found)]
         ranks = ", ".join(map(str, sorted(missing)))
         raise _not_saved(f"no part came from worker {ranks} within {self._timeout:g} s")
 

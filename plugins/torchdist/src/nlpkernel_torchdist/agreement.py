@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from datetime import timedelta
 from itertools import zip_longest
 
 import msgpack  # type: ignore[import-untyped, unused-ignore]
-import torch.distributed as dist
+from torch.distributed.distributed_c10d import Store
 
 from nlpkernel.errors import TrainingError, fail
-from nlpkernel_torchdist.meeting import gathered
+from nlpkernel_torchdist.meeting import gathered, said
 
 #: What a part of the fingerprint is called in a message.
 _CALLED = {"schema": "the parameters of the model", "data": "the content of the data", "plan": "the plan"}
@@ -19,18 +18,19 @@ _CALLED = {"schema": "the parameters of the model", "data": "the content of the 
 _SHOWN = 160
 
 
-def agree(store: dist.Store, rank: int, world: int, fingerprint: Mapping[str, str], timeout: float) -> None:
+def agree(store: Store, rank: int, world: int, fingerprint: Mapping[str, str], timeout: float) -> None:
     """Compare the texts of all workers with those of the first. Raise TrainingError (TDI002) on all of them where one
     has others, TDI003 where one does not come."""
     if rank == 0:
-        store.set("agree/texts", msgpack.packb(dict(fingerprint)))
-        store.set("agree/0", b"")
+        texts = msgpack.packb(dict(fingerprint))
+        store.set("agree/texts", texts)  # type: ignore[arg-type, unused-ignore] # It takes bytes too.
+        store.set("agree/0", "")
         words = [word.decode() for word in gathered(store, "agree", world, timeout)]
         store.set("agree/verdict", "\n".join(filter(None, words)))
     else:
-        first = msgpack.unpackb(_get(store, "agree/texts", timeout))
+        first = msgpack.unpackb(said(store, "agree/texts", timeout))
         store.set(f"agree/{rank}", difference(rank, first, fingerprint))
-    verdict = _get(store, "agree/verdict", 2 * timeout).decode()
+    verdict = said(store, "agree/verdict", 2 * timeout).decode()
     if verdict:
         raise fail(
             TrainingError,
@@ -61,12 +61,3 @@ def difference(rank: int, first: Mapping[str, str], own: Mapping[str, str]) -> s
 def digest(text: str) -> bytes:
     """A hash of a text whose line ends do not count."""
     return hashlib.sha256("\n".join(text.splitlines()).encode()).digest()
-
-
-def _get(store: dist.Store, key: str, timeout: float) -> bytes:
-    try:
-        store.wait([key], timedelta(seconds=timeout))
-    except (dist.DistError, RuntimeError) as error:
-        message = f"worker 0 did not come within {timeout:g} s"
-        raise fail(TrainingError, "TDI003", message) from error
-    return bytes(store.get(key))

@@ -14,6 +14,11 @@ _WAITS = re.compile(r"torch/(distributed/|autograd/graph\.py)|/nlpkernel/supervi
 LONGEST = 12_000
 
 
+def workers(ranks: Sequence[int]) -> str:
+    """Some of them, as a message calls them."""
+    return f"worker{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
 @attrs.frozen(kw_only=True)
 class Cause:
     """Why a run cannot go on. ranks: who is at fault. error: the code. text: a line. trace: the traceback of the worker
@@ -58,8 +63,7 @@ class Cause:
     @classmethod
     def absent(cls, ranks: Sequence[int], seconds: float) -> Cause:
         """Workers did not come."""
-        workers = ", ".join(map(str, ranks))
-        text = f"worker{'s' if len(ranks) > 1 else ''} {workers} did not come within {seconds:g} s"
+        text = f"{workers(ranks)} did not come within {seconds:g} s"
         return cls(error="TDI003", text=text, ranks=tuple(ranks))
 
     @classmethod

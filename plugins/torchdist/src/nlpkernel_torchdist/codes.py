@@ -46,6 +46,18 @@ CODES: dict[str, tuple[str, str]] = {
         "message says who is missing, where that is known. Under supervision (`--restarts N`) the run begins again\n"
         "from the newest version.",
     ),
+    "TDI008": (
+        "a trained parameter got no gradient",
+        "A part of the model was not used in this window (a dropped layer, an expert without tokens), after it had\n"
+        "been in the first one. Gradients that are exchanged beside the backward pass wait for all of them. Write\n"
+        "`unused = true` in [communicator]: they are then exchanged after it, and what nobody used is left alone.",
+    ),
+    "TDI009": (
+        "several workers of a machine would take the same device",
+        "`device` names one accelerator by its number, and there are several workers on a machine. Write the name\n"
+        'without a number ("cuda"), or "auto": each worker then takes the one of its own number. Which of them it\n'
+        "sees at all is what CUDA_VISIBLE_DEVICES says.",
+    ),
     "TDI030": (
         "a layer cannot be cut along `tensor`",
         "How a parameter may be cut is its role in the model's anatomy. Linear layers are cut by `column`, `row` or\n"

@@ -65,6 +65,12 @@ class TorchDist:
         help="a window that does not divide among the data workers: fill up with micro-batches that count nothing, "
         "or leave out those that are too many (counted)",
     )
+    unused: bool = setting(
+        default=False,
+        help="some trained parameters get no gradient in some windows (dropped layers, experts without tokens): "
+        "with shard 0 or 1 gradients are then exchanged after the backward pass, not beside it, which a run finds out "
+        "by itself where its first window shows it; with shard 2 or 3 such a gradient counts as zeros",
+    )
     backend: Literal["auto", "gloo", "nccl"] = setting(
         default="auto", help="how tensors travel; auto: nccl on CUDA devices, gloo elsewhere"
     )
@@ -125,6 +131,11 @@ class TorchDist:
             )
         if self.schedule == "interleaved" and self.pipeline == 1:
             yield "schedule", "the interleaved schedule needs a pipeline, whose stages it interleaves"
+
+    @property
+    def on_cpus(self) -> bool:
+        """Whether the plan says that its workers use no accelerator."""
+        return self.device == "cpu" or self.backend == "gloo"
 
     @hookimpl
     def estimate(self, facts: Facts) -> Facts:

@@ -14,7 +14,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from nlpkernel.supervise import stacks
 from nlpkernel.supervise.channel import BadFrame, Frames, Message, frame, packed
 from nlpkernel.supervise.control import Stopping
 from nlpkernel.supervise.heartbeat import Limits, Watch
-from nlpkernel_torchdist.blame import Cause, Seen, blame
+from nlpkernel_torchdist.blame import Cause, Seen, blame, workers
 from nlpkernel_torchdist.siblings import is_sibling, is_stopped
 
 #: Seconds between two looks at the workers, where nothing wakes the council.
@@ -35,6 +35,8 @@ _MANNERS = 10.0
 _STRANGERS = 64
 #: Seconds that the workers get to say where they are, and that aborts get to be sent.
 _ANSWER, _FLUSH = 2.5, 5.0
+#: Seconds until it is said for whom is waited.
+_LONG = 10.0
 
 _log = logging.getLogger("nlpkernel.torchdist")
 
@@ -128,7 +130,7 @@ class Council:
     """Serves `world` workers of the run `run` on a listening socket.
 
     limits, interval: when somebody is lost, and how often beats come. patience: seconds until all have to be there.
-    token: what a worker has to know. launch: the word of this start.
+    token: what a worker has to know. ended: called at the end. launch: the word of this start.
     """
 
     def __init__(
@@ -141,7 +143,9 @@ class Council:
         interval: float,
         patience: float,
         token: str,
+        ended: Callable[[], object] = lambda: None,
     ) -> None:
+        self._ended = ended
         self._listener, self._run_name, self._world = listener, run, world
         self._limits, self._interval, self._patience, self._token = limits, interval, patience, token
         self.launch = secrets.token_hex(8)
@@ -150,7 +154,7 @@ class Council:
         self._strangers: list[Member] = []
         self._members: dict[int, Member] = {}
         self._selector = selectors.DefaultSelector()
-        self._complete = False
+        self._complete = self._told = False
         self._words: dict[str, str] = {}
         self._stopping: Stopping | None = None
         self._signal: int | None = None
@@ -188,6 +192,7 @@ class Council:
                 member.sock.close()
             self._listener.close()
             self._selector.close()
+            self._ended()
 
     def _over(self) -> bool:
         if self._ends_at is not None:
@@ -233,8 +238,11 @@ class Council:
         for member in list(self._members.values()):
             member.flush()
         if not self._complete:
+            missing = sorted(set(range(self._world)) - self._members.keys())
+            if now - self._began > _LONG and not self._told and self.cause is None:
+                self._told = True
+                _log.warning("worker 0 waits for %s", workers(missing))
             if now - self._began > self._patience and self.cause is None:
-                missing = sorted(set(range(self._world)) - self._members.keys())
                 self._abort(Cause.absent(missing, self._patience))
             return
         if now - self._beaten >= self._interval:
@@ -388,6 +396,13 @@ class Council:
         there = [member for member in self._members.values() if member.sock.fileno() >= 0]
         waited = [member for member in there if member.place is None and not self._is_silent(member, now)]
         if now < looking.until and waited:
+            return
+        suspects = [member for member in there if member.rank in looking.ranks]
+        if suspects and all(member.watch is None or member.watch.look(now) is None for member in suspects):
+            # It gets on again.
+            self._looking = None
+            for member in there:
+                member.place = None
             return
         seen = [self._seen(member, now) for member in there]
         cause = blame(looking.error, looking.ranks[0], seen)

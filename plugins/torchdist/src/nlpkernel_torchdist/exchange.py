@@ -19,10 +19,8 @@ def share(value: Any, group: dist.ProcessGroup | None = None) -> Any:
     """The first worker's plain data, on all workers of a group."""
     first = dist.get_rank(group) == 0
     content = msgpack.packb(value) if first else b""
-    buffer = torch.zeros(_FIRST, dtype=torch.uint8)
-    if first:
-        head = len(content).to_bytes(_LENGTH, "little") + content[: _FIRST - _LENGTH]
-        buffer[: len(head)] = torch.frombuffer(bytearray(head), dtype=torch.uint8)
+    head = len(content).to_bytes(_LENGTH, "little") + content[: _FIRST - _LENGTH]
+    buffer = torch.frombuffer(bytearray(head.ljust(_FIRST, b"\0")), dtype=torch.uint8)
     dist.broadcast(buffer, group=group, group_src=0)
     if first and len(content) <= _FIRST - _LENGTH:
         return value
@@ -46,6 +44,6 @@ def merge(counts: Mapping[str, Tensor], group: dist.ProcessGroup | None = None) 
         names = sorted(name for name, value in counts.items() if value.dtype == kind)
         flat = torch.cat([counts[name].reshape(-1) for name in names])
         dist.all_reduce(flat, group=group)
-        parts = flat.split([counts[name].numel() for name in names])
+        parts = torch.split(flat, [counts[name].numel() for name in names])
         merged |= {name: part.view(counts[name].shape) for name, part in zip(names, parts, strict=True)}
     return {name: merged[name] for name in counts}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from nlpkernel.hookspecs.everywhere import Facts
+from nlpkernel_torchdist.cost import bubble
 
 if TYPE_CHECKING:
     from nlpkernel_torchdist.component import TorchDist
@@ -61,6 +62,11 @@ def misfits(settings: TorchDist, facts: Facts) -> Iterator[tuple[str, str]]:
 
 
 def _notes(settings: TorchDist, layout: Layout, facts: Facts) -> Iterator[str]:
+    if settings.trusted_network:
+        yield (
+            "trusted_network: what workers on several machines exchange by torch.distributed (or Ray) is neither "
+            "encrypted nor authenticated, so nobody else may reach their network"
+        )
     yield f"the bytes are those of one worker of {layout.workers} ({layout})"
     rounds = _microbatches(facts)
     idle = -rounds % layout.data
@@ -72,7 +78,7 @@ def _notes(settings: TorchDist, layout: Layout, facts: Facts) -> Iterator[str]:
     if layout.pipe > 1:
         own = -(-rounds // layout.data)
         each = settings.virtual if settings.schedule == "interleaved" else 1
-        waiting = (layout.pipe - 1) / (own * each + layout.pipe - 1)
+        waiting = bubble(layout.pipe, own, each)
         yield (
             f"{own} micro-batches go through {layout.pipe} stages, which wait {waiting:.0%} of the time; more "
             "micro-batches make it less"

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from nlpkernel.errors import TrainingError, fail
-from nlpkernel_torchdist.stages import OWNER
+from nlpkernel_torchdist.codes import OWNER
 
 if TYPE_CHECKING:
     from nlpkernel_torchdist.stages import Stages
@@ -185,7 +185,7 @@ class _Rooted(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            return super().forward(*args, **kwargs)
+            return super().forward(*args, **kwargs)  # type: ignore[misc, unused-ignore]
         except _Leave as left:
             return left.hidden
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.distributed_c10d import Store
 
 from nlpkernel.engine.group import global_norm, named_gradients, run_microbatch, shares_of, update
+from nlpkernel.errors import NlpkernelError, TrainingError, fail
 from nlpkernel.hookspecs.communicator import Axis, Held, Requirements, Update, Work
 from nlpkernel.state import Leaf
 from nlpkernel_torchdist import exchange, meeting
 from nlpkernel_torchdist.agreement import agree
+from nlpkernel_torchdist.codes import OWNER
 from nlpkernel_torchdist.compress.breakeven import measure
 from nlpkernel_torchdist.compress.owed import total
 from nlpkernel_torchdist.compress.reduction import Reduction
@@ -34,6 +38,9 @@ if TYPE_CHECKING:
     from nlpkernel_torchdist.component import TorchDist
     from nlpkernel_torchdist.layout import Layout
 
+#: Parameters that a message names.
+_SHOWN = 4
+
 
 class TorchGroup:
     """See `nlpkernel.hookspecs.communicator.Group`. mesh has the dimensions "pipe", "data" and "tensor"."""
@@ -44,11 +51,12 @@ class TorchGroup:
         run: Run,
         layout: Layout,
         mesh: DeviceMesh,
-        store: dist.Store,
+        store: Store,
         device: torch.device,
     ) -> None:
         self.rank, self.world, self.device = run.rank, run.world, device
         self.stream = layout.stream(run.rank)
+        self.present: Collection[int] = range(run.world)
         self._settings, self._run, self._store, self._layout = settings, run, store, layout
         at = layout.coordinates(run.rank)
         self.axes: Mapping[str, Axis] = {
@@ -76,7 +84,9 @@ class TorchGroup:
                 self._reduction = Reduction(compressor, group, device)
             else:
                 run.notice("communicator torchdist", "there is one data worker, so nothing is compressed")
-        self._placement = Placement(settings, self.axes, mesh, self._data_group, device, self._reduction)
+        self._placement = Placement(
+            settings, self.axes, mesh, self._data_group, device, self._reduction, self._tell_missing
+        )
         self._rounds = self._left = 0
         self._pace = Pace()
         self._zero = torch.zeros((), device=device)
@@ -91,6 +101,9 @@ class TorchGroup:
         """One broadcast."""
         with EXCHANGING:
             return exchange.share(value)
+
+    def gather(self, work: Work) -> None:
+        """Each worker holds what it saves."""
 
     def barrier(self) -> None:
         """Wait for all workers."""
@@ -134,7 +147,7 @@ class TorchGroup:
     def _tell_break_even(self, reduction: Reduction) -> None:
         fresh = self._run.ask(self._settings.compressor, "create_compressor")
         found = measure(reduction, fresh, self._placement.expect_gradients())
-        if self.rank == 0:
+        if self.rank == 0 and found is not None:
             self._run.notice("communicator torchdist", str(found), level="info" if found.pays else "warning")
 
     def create_optimizer(
@@ -187,6 +200,15 @@ class TorchGroup:
         told = sums if self._tells else {}
         return {name: told.get(name, self._zero) for name in totals}
 
+    def _tell_missing(self, names: Sequence[str]) -> None:
+        if self.rank == 0:
+            self._run.notice(
+                "communicator torchdist",
+                f"the first window has given no gradient to {_named(names)} on some workers: from now on gradients "
+                "are exchanged after the backward pass, not beside it",
+                level="warning",
+            )
+
     def _run_microbatches(
         self,
         work: Work,
@@ -203,16 +225,22 @@ class TorchGroup:
 
     def update(self, work: Work, number: int, sums: Mapping[str, Tensor]) -> Update:
         """The plain update, of gradients that every worker finds the same norm of."""
-        slices = self._placement.slices
+        placement = self._placement
+        slices = placement.slices
+        norm_of: Callable[[list[Tensor]], Tensor] | None = None
+        if self._norm_group is not None:
+            norm_of = self._norm
+        elif isinstance(placement.sync, Replicas):
+            norm_of = partial(_norm_of_all, work)
         with EXCHANGING:
             done = update(
                 work,
                 number,
                 {},  # A term that is not finite has made its gradient so, which all workers see.
-                norm_of=None if self._norm_group is None else self._norm,
+                norm_of=norm_of,
                 step=None if slices is None else lambda: slices.step(work.optimizer),
             )
-        self._placement.release()
+        placement.release()
         self._pace.leave()
         if self._reduction is not None:
             self._reduction.compressor.settle(done.bad if done.applied is None else not done.applied)
@@ -253,10 +281,11 @@ class TorchGroup:
             return counts
         first = next(iter(counts.values()))
         kind = first.dtype if first.is_floating_point() else torch.float32
-        own = torch.zeros(self.world, dtype=kind, device=self.device)
+        own = [0.0] * self.world
         own[self.rank] = self._pace.take()
+        pace = torch.tensor(own, dtype=kind, device=self.device)
         with EXCHANGING:
-            merged = exchange.merge({**counts, "nlpkernel/pace": own})
+            merged = exchange.merge({**counts, "nlpkernel/pace": pace})
         slow = self._pace.judge(merged.pop("nlpkernel/pace").tolist())
         if slow is not None and self.rank == 0:
             self._run.notice("communicator torchdist", slow, level="warning")
@@ -281,6 +310,30 @@ class TorchGroup:
                 "the version holds gradients that a compressor had not sent yet; there is none now, so they are lost",
                 level="warning",
             )
+
+
+def _norm_of_all(work: Work, gradients: list[Tensor]) -> Tensor:
+    """The norm of whole copies. Raise TrainingError (TDI008) where a gradient is missing: DDP has not exchanged all of
+    them then, and says nothing of it before its next forward."""
+    if len(gradients) != len(work.named):
+        raise _lacking(work)
+    return global_norm(gradients)
+
+
+def _lacking(work: Work) -> NlpkernelError:
+    names = [name for name, tensor in work.named if tensor.grad is None]
+    return fail(
+        TrainingError,
+        "TDI008",
+        f"this window has given no gradient to {_named(names)}, which had one in the first window",
+        owner=OWNER,
+        hint="write unused = true in [communicator]",
+    )
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
 
 
 def _group(layout: Layout, rank: int, *axes: str) -> dist.ProcessGroup:

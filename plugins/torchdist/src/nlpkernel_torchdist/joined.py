@@ -21,6 +21,7 @@ from nlpkernel_torchdist.codes import OWNER
 from nlpkernel_torchdist.council import Council
 from nlpkernel_torchdist.launchers import Place
 from nlpkernel_torchdist.seat import JoinedPost, Rejected
+from nlpkernel_torchdist.secret import VARIABLE, Secret
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run
@@ -67,9 +68,10 @@ def join(settings: TorchDist, run: Run, place: Place) -> Post:
     stall = run.train.stall
     limits = Limits.of(None if stall == "never" else stall, interval)
     board = _Board(place, run.name, settings.timeout) if place.agent else None
-    council = None
+    council = where = None
+    secret = Secret(run.folder)
     if place.rank == 0:
-        token = secrets.token_hex(16) if board is not None else ""
+        token = secrets.token_hex(16) if board is not None else _made(secret)
         listener = network.listen(address, 0 if board is not None else place.port)
         where = _Where(address, int(listener.getsockname()[1]), token)
         council = Council(
@@ -80,21 +82,20 @@ def join(settings: TorchDist, run: Run, place: Place) -> Post:
             interval=interval,
             patience=settings.timeout,
             token=token,
+            ended=secret.drop,
         )
         council.start()
         if board is not None:
             board.publish(where)
 
-        def find() -> _Where | None:
+    def find() -> _Where | None:
+        if council is not None:
             return where
-    elif board is not None:
-        find = board.read
-    else:
-
-        def find() -> _Where | None:
-            # Each time: the name of a pod means another address once that is started again.
-            host = address if place.one_machine else network.resolve(place.host)
-            return _Where(host, place.port)
+        if board is not None:
+            return board.read()
+        # Each time: the name of a pod means another address once that is started again.
+        host = address if place.one_machine else network.resolve(place.host)
+        return _Where(host, place.port, secret.read())
 
     def sit(where: _Where) -> JoinedPost:
         if council is not None and council.cause is not None:
@@ -116,6 +117,19 @@ def join(settings: TorchDist, run: Run, place: Place) -> Post:
     post = _seated(find, sit, place, settings.timeout)
     _posts[post.launch] = post
     return post
+
+
+def _made(secret: Secret) -> str:
+    try:
+        return secret.make()
+    except OSError as error:
+        raise fail(
+            TrainingError,
+            "TDI003",
+            f"the word that the workers share cannot be written: {error}",
+            owner=OWNER,
+            hint=f"the folder of runs has to be writable, or {VARIABLE} set to the same on all workers",
+        ) from error
 
 
 def _seated(
@@ -159,9 +173,9 @@ def _address(settings: TorchDist, place: Place) -> str:
     TDI021 where the host is not known."""
     if place.one_machine:
         return network.LOOPBACK
+    if network.means_this_machine(place.host):
+        return _resolved(place, settings.timeout)
     host = _resolved(place, settings.timeout)
-    if network.is_loopback(host):
-        return host
     if not settings.trusted_network:
         raise fail(
             UsageError,
@@ -171,15 +185,37 @@ def _address(settings: TorchDist, place: Place) -> str:
             owner=OWNER,
             hint="where nobody else can reach this network, write trusted_network = true in [communicator]",
         )
+    loopback = network.is_loopback(host)
+    if place.rank == 0 and settings.interface is not None and (place.agent or loopback):
+        return network.address_of(settings.interface)
+    if loopback:
+        raise fail(
+            UsageError,
+            "TDI021",
+            f"the host {place.host!r}, where {place.launcher} says that the first worker is, is {host} here, which no "
+            "other machine reaches",
+            owner=OWNER,
+            hint="correct /etc/hosts, set MASTER_ADDR to an address, or name the first worker's `interface` in "
+            "[communicator]; where all workers are on this machine, set MASTER_ADDR to 127.0.0.1",
+        )
     if place.rank:
         return host
-    if settings.interface is not None and place.agent:
-        return network.address_of(settings.interface)
-    try:
-        # The store of the launcher may be on another machine than the first worker.
-        return network.toward(host) if place.agent else host
-    except OSError as error:
-        raise _unknown(place, error) from error
+    if place.agent:
+        try:
+            # The store of the launcher may be on another machine than the first worker.
+            return network.toward(host)
+        except OSError as error:
+            raise _unknown(place, error) from error
+    if settings.interface is not None and host not in network.addresses(settings.interface):
+        network.address_of(settings.interface)
+        raise fail(
+            UsageError,
+            "TDI021",
+            f"the first worker is to listen on {host}, which is no address of the interface {settings.interface!r}",
+            owner=OWNER,
+            hint=f"set MASTER_ADDR to {network.address_of(settings.interface)}, or leave `interface` out",
+        )
+    return host
 
 
 def _resolved(place: Place, timeout: float) -> str:
@@ -215,24 +251,38 @@ class _Board:
 
         from nlpkernel_torchdist.meeting import visit
 
-        self._key = "address"
+        self._key, self._place = "address", place
         self._store = PrefixStore(f"nlpkernel/{run}", visit(place.host, place.port, timeout))
 
     def publish(self, where: _Where) -> None:
-        """Say where this start is."""
-        self._store.set(self._key, json.dumps(where._asdict()))
+        """Say where this start is. Raise TrainingError (TDI003) where the store is gone."""
+        try:
+            self._store.set(self._key, json.dumps(where._asdict()))
+        except RuntimeError as error:
+            raise fail(TrainingError, "TDI003", self._gone(error), owner=OWNER) from error
 
     def read(self) -> _Where | None:
-        """What was said last."""
-        if not self._store.check([self._key]):
-            return None
-        return _Where(**json.loads(self._store.get(self._key)))
+        """What was said last. Raise ConnectionError where the store is gone."""
+        try:
+            if not self._store.check([self._key]):
+                return None
+            return _Where(**json.loads(self._store.get(self._key)))
+        except RuntimeError as error:  # torch's DistError is one.
+            raise ConnectionError(self._gone(error)) from error
+
+    def _gone(self, error: RuntimeError) -> str:
+        where = f"the store of {self._place.launcher} at {self._place.host}:{self._place.port}"
+        return f"{where} cannot be reached any more: {_first_line(error)}"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _tie(place: Place) -> None:
     """Let the system end this process when its launcher is gone (Linux): torchrun itself, killed, leaves its workers
     behind. Elsewhere the workers may rightly outlive the shell that started them."""
-    if place.launcher not in ("torchrun", "Slurm") or sys.platform != "linux":
+    if place.launcher not in ("torchrun", "Slurm", "Ray") or sys.platform != "linux":
         return
     import ctypes
 

@@ -18,6 +18,9 @@ _FIRST_PORT, _PORTS = 15000, 15000
 #: How far apart the ports of a job's steps are; a prime.
 _STRIDE = 7919
 
+#: The variable by which a launcher of ours that gives torchrun's variables says its name.
+LAUNCHER = "NLPKERNEL_LAUNCHER"
+
 Environment = Mapping[str, str]
 
 
@@ -102,7 +105,7 @@ def _convention(environment: Environment) -> bool:
 
 def _torchrun(environment: Environment) -> Place:
     return Place(
-        launcher="torchrun",
+        launcher=environment.get(LAUNCHER) or "torchrun",
         rank=_number(environment, "RANK"),
         world=_number(environment, "WORLD_SIZE", 1),
         local_rank=_number(environment, "LOCAL_RANK"),
@@ -118,19 +121,28 @@ def _torchrun(environment: Environment) -> Place:
 def _plain(environment: Environment) -> Place:
     index = "JOB_COMPLETION_INDEX"
     name = "RANK" if "RANK" in environment else index
+    slurm = "SLURM_STEP_ID" in environment and "SLURM_PROCID" in environment
+    world = _number(environment, "WORLD_SIZE", 1)
+    local, beside = 0, None
+    if "LOCAL_RANK" in environment:
+        local = _number(environment, "LOCAL_RANK")
+    elif slurm and "SLURM_LOCALID" in environment:
+        # Scripts that set RANK from SLURM_PROCID often leave this one to Slurm.
+        local = _number(environment, "SLURM_LOCALID")
+        beside = _beside(environment, world)
+    if "LOCAL_WORLD_SIZE" in environment:
+        beside = _number(environment, "LOCAL_WORLD_SIZE", 1)
     found = Place(
         launcher="Kubernetes" if index in environment else "the environment",
         rank=_number(environment, name),
-        world=_number(environment, "WORLD_SIZE", 1),
-        local_rank=_number(environment, "LOCAL_RANK") if "LOCAL_RANK" in environment else 0,
-        local_world=_number(environment, "LOCAL_WORLD_SIZE", 1)
-        if "LOCAL_WORLD_SIZE" in environment
-        else None,
+        world=world,
+        local_rank=local,
+        local_world=beside,
         host=_text(environment, "MASTER_ADDR"),
         port=_port(environment, "MASTER_PORT"),
         attempt=_restarts(environment),
     )
-    if "SLURM_STEP_ID" in environment and "SLURM_PROCID" in environment:
+    if slurm:
         # One value for all tasks, exported before srun, is the usual mistake.
         for name, value, theirs in (
             ("RANK", found.rank, "SLURM_PROCID"),
@@ -148,7 +160,6 @@ def _slurm(environment: Environment) -> Place | None:
     world = _number(environment, _tasks(environment), 1)
     if world == 1:
         return None  # A task alone: what it starts is its own affair.
-    nodes = environment.get("SLURM_STEP_NUM_NODES") or environment.get("SLURM_NNODES")
     job, step = _number(environment, "SLURM_JOB_ID"), _number(environment, "SLURM_STEP_ID")
     if "MASTER_PORT" in environment:
         port = _port(environment, "MASTER_PORT")
@@ -159,7 +170,7 @@ def _slurm(environment: Environment) -> Place | None:
         rank=_number(environment, "SLURM_PROCID"),
         world=world,
         local_rank=_number(environment, "SLURM_LOCALID"),
-        local_world=world if nodes == "1" else None,
+        local_world=_beside(environment, world),
         host=environment.get("MASTER_ADDR") or first_host(_nodes(environment)),
         port=port,
         run_id=f"{job}.{step}",
@@ -174,6 +185,12 @@ def _nodes(environment: Environment) -> str:
     raise _wrong(
         "SLURM_PROCID is set and SLURM_JOB_NODELIST is not", "start the workers with srun, or set MASTER_ADDR"
     )
+
+
+def _beside(environment: Environment, world: int) -> int | None:
+    """Workers of this machine, where Slurm says that there is no other machine."""
+    nodes = environment.get("SLURM_STEP_NUM_NODES") or environment.get("SLURM_NNODES")
+    return world if nodes == "1" else None
 
 
 def _tasks(environment: Environment) -> str:

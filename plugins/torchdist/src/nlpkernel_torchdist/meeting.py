@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,8 +11,9 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 from nlpkernel import runs
-from nlpkernel.errors import TrainingError, fail
+from nlpkernel.errors import NlpkernelError, TrainingError, fail
 from nlpkernel_torchdist import network
+from nlpkernel_torchdist.blame import workers
 
 #: The file, in a run's folder, that says where the store of its newest start is.
 FILE = ".meeting.json"
@@ -26,7 +26,7 @@ def keep(host: str, timeout: float) -> tuple[Store, int]:
     listener = network.listen(host)
     port = int(listener.getsockname()[1])
     # The store owns the descriptor from here on. libuv would open a listener of its own, on all interfaces.
-    store: Store = dist.TCPStore(  # type: ignore[attr-defined]
+    store: Store = dist.TCPStore(  # type: ignore[attr-defined, unused-ignore]
         host,
         port,
         is_master=True,
@@ -61,7 +61,7 @@ def find(folder: Path, launch: str, timeout: float) -> Store:
 def visit(host: str, port: int, timeout: float) -> Store:
     """A store that another process keeps. Raise TrainingError (TDI003) where it cannot be reached."""
     try:
-        store: Store = dist.TCPStore(  # type: ignore[attr-defined]
+        store: Store = dist.TCPStore(  # type: ignore[attr-defined, unused-ignore]
             host, port, is_master=False, timeout=timedelta(seconds=timeout), wait_for_workers=False
         )
         return store
@@ -81,19 +81,42 @@ def leave(folder: Path, launch: str) -> None:
 
 
 def gathered(store: Store, what: str, world: int, timeout: float) -> list[bytes]:
-    """What each worker put under `what`, in their order. Raise TrainingError (TDI003) naming those who did not come."""
+    """What each worker put under `what`, in their order. Raise TrainingError (TDI003) naming those who did not come, or
+    where the store is lost. (All errors of torch's stores are RuntimeErrors.)"""
     keys = [f"{what}/{rank}" for rank in range(world)]
     try:
         store.wait(keys, timedelta(seconds=timeout))
-    except (dist.DistError, RuntimeError) as error:
-        missing = [rank for rank, key in enumerate(keys) if not store.check([key])]
-        raise fail(TrainingError, "TDI003", _absent(missing, timeout)) from error
-    return [bytes(store.get(key)) for key in keys]
+        return [bytes(store.get(key)) for key in keys]
+    except RuntimeError as error:
+        try:
+            missing = [rank for rank, key in enumerate(keys) if not store.check([key])]
+        except RuntimeError:
+            missing = []  # Nobody can say.
+        if not missing:
+            raise gone(error) from error
+        raise fail(
+            TrainingError, "TDI003", f"{workers(missing)} did not come within {timeout:g} s"
+        ) from error
 
 
-def _absent(ranks: Sequence[int], timeout: float) -> str:
-    workers = ", ".join(map(str, ranks))
-    return f"worker{'s' if len(ranks) > 1 else ''} {workers} did not come within {timeout:g} s"
+def said(store: Store, key: str, timeout: float) -> bytes:
+    """What the first worker put under `key`. Raise TrainingError (TDI003) where it does not come, or is lost."""
+    try:
+        store.wait([key], timedelta(seconds=timeout))
+        return bytes(store.get(key))
+    except RuntimeError as error:
+        try:
+            late = not store.check([key])
+        except RuntimeError:
+            late = False
+        if not late:
+            raise gone(error) from error
+        raise fail(TrainingError, "TDI003", f"worker 0 did not come within {timeout:g} s") from error
+
+
+def gone(error: RuntimeError) -> NlpkernelError:
+    """The store's process ended, or the way to it."""
+    return fail(TrainingError, "TDI003", f"the connection to worker 0's store was lost: {_first_line(error)}")
 
 
 def _first_line(error: BaseException) -> str:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from nlpkernel.engine.group import SingleGroup, pick_device
+from nlpkernel.engine.group import pick_device
 from nlpkernel.errors import NlpkernelError, UsageError, fail
 from nlpkernel_torchdist import launchers, meeting, network
 from nlpkernel_torchdist.binding import bind
@@ -44,12 +44,15 @@ def open_group(settings: TorchDist, run: Run) -> Group:
                 f"one process rehearses for {settings.workers} workers: times and memory are not theirs",
                 level="warning",
             )
-        alone = pick_device(settings.device, run)
-        return SingleGroup(alone) if settings.compressor is None else One(alone)
+        return One(pick_device(settings.device, run))
     layout = settings.layout(run.world)
     post = post_of(run.launch)
-    local = run.rank if post is None else post.place.local_rank
-    device = pick_device(settings.device, run, local % max(1, _devices()))
+    local, beside = (run.rank, run.world) if post is None else (post.place.local_rank, post.place.local_world)
+    number = local % max(1, _devices())
+    device = pick_device(own_device(settings.device, local, beside, number), run, number)
+    if device.type != "cpu":
+        # NCCL and torch's own allocations go by the current device, which otherwise is the first one everywhere.
+        torch.accelerator.set_device_index(device)
     bind(settings, run, network.LOOPBACK if post is None else post.address)
     store = _meet(settings, run, post)
     dist.init_process_group(
@@ -63,6 +66,27 @@ def open_group(settings: TorchDist, run: Run) -> Group:
     mesh = DeviceMesh(device.type, shape, mesh_dim_names=("pipe", "data", "tensor"))
     run.notice("communicator torchdist", f"{run.world} workers: {layout}, {dist.get_backend()}")
     return TorchGroup(settings, run, layout, mesh, store, device)
+
+
+def own_device(name: str, local: int, beside: int | None, number: int) -> str:
+    """What a plan's device means for the worker with the number `local` of `beside` (None: not known) on its machine:
+    an accelerator without a number is the one of this worker's `number`. Raise UsageError (TDI009) where several
+    workers would take the same."""
+    kind, _, index = name.partition(":")
+    if kind in ("auto", "cpu", "meta"):
+        return name
+    if not index:
+        return f"{name}:{number}"
+    if (local + 1 if beside is None else beside) > 1:
+        several = "several" if beside is None else str(beside)
+        raise fail(
+            UsageError,
+            "TDI009",
+            f"device = {name!r} gives {several} workers of this machine the same device",
+            owner=OWNER,
+            hint=f'write device = "{kind}": each worker takes the one of its number',
+        )
+    return name
 
 
 def _alone(settings: TorchDist, place: launchers.Place | None) -> NlpkernelError:

@@ -20,9 +20,10 @@ from torch import Tensor, nn
 from nlpkernel.engine.group import batch_on, count
 from nlpkernel.errors import TrainingError, fail
 from nlpkernel.hookspecs.model import Outputs
+from nlpkernel_torchdist.codes import OWNER
 from nlpkernel_torchdist.gates import Gates, StandIns
 from nlpkernel_torchdist.schedules import Order, Place, Schedules, Shapes, Signature
-from nlpkernel_torchdist.stages import OWNER, divide
+from nlpkernel_torchdist.stages import divide
 from nlpkernel_torchdist.tensor import local_gradient, set_local_gradient, whole_outputs
 from nlpkernel_torchdist.wire import WIDTH, describe, empty, receive_numbers, send_numbers, spread
 

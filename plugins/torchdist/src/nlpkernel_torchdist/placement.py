@@ -54,7 +54,10 @@ class Placement:
         data_group: dist.ProcessGroup,
         device: torch.device,
         reduction: Reduction | None = None,
+        tell_missing: Callable[[Sequence[str]], object] = lambda missing: None,
     ) -> None:
+        """`tell_missing`: is told of parameters without a gradient in the first window."""
+        self._tell_missing = tell_missing
         self._settings, self._mesh, self._group, self._device = settings, mesh, data_group, device
         self._data, self._tensor, self._pipe = (axes[name] for name in ("data", "tensor", "pipe"))
         self._reduction = reduction
@@ -90,7 +93,12 @@ class Placement:
         finish(module, blocks, finish_block)
         if self._sharded:
             root = shards.shard(
-                module, blocks, self._mesh["data"], parameters=settings.shard == 3, offload=settings.offload
+                module,
+                blocks,
+                self._mesh["data"],
+                parameters=settings.shard == 3,
+                offload=settings.offload,
+                unused=settings.unused,
             )
         allocate(module, torch.device("cpu") if settings.offload else self._device, dtype)
         if self.pipeline is not None:
@@ -101,15 +109,23 @@ class Placement:
             self.sync = shards.Shards(root, called, every=settings.reduce == "microbatch")
         elif self._data.size == 1:
             self.sync = Alone(called)
-        elif self._tensor.size == self._pipe.size == 1:
-            self.sync = Replicas(module, self._group, self._reduction)
+        elif self._tensor.size == self._pipe.size == 1 and not settings.unused:
+            self.sync = Replicas(
+                module, self._group, self._reduction, lambda missing: self._without(missing, module)
+            )
         else:
             self.reduce_afterwards(module)
         return module
 
-    def reduce_afterwards(self, module: nn.Module) -> None:
+    def reduce_afterwards(self, module: nn.Module) -> Reduced:
         """Add up gradients once a window is through."""
-        self.sync = Reduced(self._called(module), self._gradients, self._group, self._reduction, self._apart)
+        made = Reduced(self._called(module), self._trained, self._group, self._reduction, self._apart)
+        self.sync = made
+        return made
+
+    def _without(self, missing: Sequence[str], module: nn.Module) -> Reduced:
+        self._tell_missing(missing)
+        return self.reduce_afterwards(module)
 
     def _called(self, module: nn.Module) -> Callable[..., Any]:
         if self._tensor.size == 1:
@@ -207,13 +223,12 @@ class Placement:
 
     def expect_gradients(self) -> int:
         """Make known to a compressor what it will get; bytes of all of it."""
-        trained = [(each.name, each.tensor) for each in trainable(self._held)]
         if isinstance(self.sync, Reduced):
-            self.sync.prepare(trained)
-        return sum(tensor.nbytes for _, tensor in trained)
+            self.sync.prepare()
+        return sum(tensor.nbytes for _, tensor in self._trained())
 
-    def _gradients(self) -> Sequence[tuple[str, Tensor]]:
-        return [(each.name, each.tensor.grad) for each in self._held if each.tensor.grad is not None]
+    def _trained(self) -> Sequence[tuple[str, Tensor]]:
+        return [(each.name, each.tensor) for each in trainable(self._held)]
 
     def _apart(self, name: str) -> str:
         """A compressor makes the same of copies along tensor or pipe where they travel with the same others."""

@@ -6,7 +6,6 @@ import contextlib
 import faulthandler
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
@@ -23,7 +22,7 @@ from nlpkernel.supervise.channel import BadFrame, Message, Sender, receive
 from nlpkernel.supervise.control import Control
 from nlpkernel.supervise.heartbeat import Beats, Limits, Watch
 from nlpkernel.supervise.post import Post, Restart
-from nlpkernel.supervise.process import Guard
+from nlpkernel.supervise.process import Guard, name_of
 from nlpkernel_torchdist.blame import LONGEST, Cause
 from nlpkernel_torchdist.codes import OWNER
 from nlpkernel_torchdist.council import Council
@@ -217,7 +216,9 @@ class JoinedPost(Post):
 
     def _beat(self, body: Mapping[str, object]) -> None:
         self._sender.send("beat", body)
-        if self.rank and not self._leaving.is_set() and self._first.look(time.monotonic()) is not None:
+        if self.rank == 0 or self._over or self._leaving.is_set():
+            return  # After a good end the first worker leaves before the others, who may be slow to close.
+        if self._first.look(time.monotonic()) is not None:
             text = f"worker 0 is silent {self._first.where}: no beat for {self._first.silent(time.monotonic()):.0f} s"
             self._end(Cause(error="TDI024", text=text, ranks=(0,)))
 
@@ -233,7 +234,7 @@ class JoinedPost(Post):
         elif isinstance(error, SystemExit):
             code = error.code if isinstance(error.code, int) else 1
             if code > 128:
-                text = f"ended by {signal.Signals(code - 128).name} before its first step was done"
+                text = f"ended by {name_of(code - 128)} before its first step was done"
         elif isinstance(error, KeyboardInterrupt):
             code, text = 130, "ended by SIGINT before its first step was done"
         trace = "" if code > 128 else "".join(traceback.format_exception(error))[-LONGEST:]
@@ -291,12 +292,20 @@ class JoinedPost(Post):
         unless the main thread is about to do so."""
         itself = self._leaving.wait(_MOMENT)
         if itself and (self.rank in cause.ranks or (self._own and self._own in cause.text)):
+            # It has told so itself. What it closes may wait for those that end now; and this thread has to listen on.
+            threading.Thread(target=self._bound, args=(cause.exit_code,), daemon=True).start()
             return
         trace = f"\n{cause.trace.rstrip()}" if cause.trace else ""
         text = f"{cause.error} {cause.text}{trace}"
         _log.error("%s", text)
         sys.stderr.write(f"error: {text}\n")
         sys.stderr.flush()
-        if itself and self._left.wait(_CLOSING):
-            return
-        os._exit(cause.exit_code)
+        if itself:
+            self._bound(cause.exit_code)
+        else:
+            os._exit(cause.exit_code)
+
+    def _bound(self, exit_code: int) -> None:
+        """End the process unless its main thread has closed everything in time."""
+        if not self._left.wait(_CLOSING):
+            os._exit(exit_code)

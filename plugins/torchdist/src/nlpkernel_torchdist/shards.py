@@ -20,10 +20,18 @@ from nlpkernel_torchdist.pieces import divide, rows
 
 
 def shard(
-    module: nn.Module, blocks: Iterable[str], mesh: DeviceMesh, *, parameters: bool, offload: bool
+    module: nn.Module,
+    blocks: Iterable[str],
+    mesh: DeviceMesh,
+    *,
+    parameters: bool,
+    offload: bool,
+    unused: bool = False,
 ) -> FSDPModule:
     """Divide parameters and gradients along `mesh`, a block at a time. `parameters`: those of a block are whole only
-    while it computes (stage 3); otherwise from its forward until its backward pass is through (stage 2)."""
+    while it computes (stage 3); otherwise from its forward until its backward pass is through (stage 2), or where there
+    is none until its forward is. `unused`: a parameter without a gradient counts as one with a gradient of zeros, since
+    it may have one on another worker."""
     policy = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu") if offload else OffloadPolicy()
     for path in blocks:
         fully_shard(
@@ -31,21 +39,34 @@ def shard(
         )
     fully_shard(module, mesh=mesh, reshard_after_forward=parameters, offload_policy=policy)
     root = cast(FSDPModule, module)
+    root.set_reduce_scatter_unused_params(unused)
+    divided = _divided(module)
     # Sums, not means: each loss is divided by the weight of the whole window already.
-    for each in module.modules():
-        if isinstance(each, FSDPModule):
-            each.set_gradient_divide_factor(1.0)
-            each.set_force_sum_reduction_for_comms(True)
+    for each in divided:
+        each.set_gradient_divide_factor(1.0)
+        each.set_force_sum_reduction_for_comms(True)
+
+    def let_go(*_: object) -> None:
+        # No backward pass will do it, and what is whole now would not see the shards change: an update, a version that
+        # is taken up, other weights for an evaluation.
+        if not torch.is_grad_enabled():
+            for each in divided:
+                each.reshard()
+
+    module.register_forward_hook(let_go)
     return root
 
 
 def settle(module: nn.Module) -> None:
     """After allocation: bring the shards where they stay. torch pads an uneven one, and moves it for that, when it
     first gathers it."""
-    for each in module.modules():
-        if isinstance(each, FSDPModule):
-            each.unshard()
-            each.reshard()
+    for each in _divided(module):
+        each.unshard()
+        each.reshard()
+
+
+def _divided(module: nn.Module) -> list[FSDPModule]:
+    return [each for each in module.modules() if isinstance(each, FSDPModule)]
 
 
 class Shards:
@@ -59,7 +80,7 @@ class Shards:
     def __init__(self, module: FSDPModule, model: Callable[..., Any], *, every: bool) -> None:
         self._module, self.model, self._every = module, model, every
         # Collected once: torch walks through all layers of the model for them.
-        self._divided = [each for each in cast(nn.Module, module).modules() if isinstance(each, FSDPModule)]
+        self._divided = _divided(cast(nn.Module, module))
         self._reduces: bool | None = None
         self._nothing = nullcontext()
 
@@ -131,7 +152,7 @@ class Slices:
         optimizer.step()
         pending = []
         for flat, sizes in self._flat:
-            for owner, part in enumerate(flat.split(sizes)):
+            for owner, part in enumerate(torch.split(flat, sizes)):
                 if part.numel():
                     pending.append(dist.broadcast(part, group=self._group, group_src=owner, async_op=True))
         for part, *_ in self._mine:

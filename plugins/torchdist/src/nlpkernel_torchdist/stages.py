@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 import attrs
 
 from nlpkernel.errors import PlanError, fail
+from nlpkernel_torchdist.codes import OWNER
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from nlpkernel.hookspecs.model import Anatomy
-
-OWNER = "communicator torchdist (nlpkernel-plugin-torchdist)"
 
 
 @attrs.frozen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -46,52 +46,88 @@ class Alone:
 
 
 class Reduced(Alone):
-    """Gradients are added up once the window is through: under layouts that DDP does not know, and where somebody wants
-    to see this worker's own first. Nothing is hidden behind the backward pass."""
+    """Gradients are added up once the window is through: under layouts that DDP does not know, where somebody wants to
+    see this worker's own first, and where a parameter may have none. Nothing is hidden behind the backward pass.
+
+    All trained parameters travel, whether this worker has a gradient of them or not, or workers would add up different
+    things. Who has one travels along; a parameter of which nobody has one has none afterwards, as in one process.
+    """
 
     def __init__(
         self,
         called: Callable[..., Any],
-        named: Callable[[], Sequence[tuple[str, Tensor]]],
+        trained: Callable[[], Sequence[tuple[str, Tensor]]],
         group: dist.ProcessGroup,
         reduction: Reduction | None = None,
         apart: Callable[[str], str] = lambda name: "",
     ) -> None:
-        """`named`: gradients of this worker by the names of their parameters. `apart`: a word for each parameter; those
-        with different words do not travel together."""
+        """`trained`: parameters of this worker by their names. `apart`: a word for each of them; those with different
+        words do not travel together. Those of the words "" and "cut" are as many on all who have copies of them."""
         super().__init__(called)
-        self._named, self._group, self._reduction, self._apart = named, group, reduction, apart
+        self._trained, self._group, self._reduction, self._apart = trained, group, reduction, apart
+        self._ready = False
 
-    def prepare(self, named: Sequence[tuple[str, Tensor]]) -> None:
-        """Make known beforehand what will be exchanged."""
-        if self._reduction is not None:
-            for names, bucket in self._buckets(named):
-                self._reduction.encoder(
-                    [(name, each.shape) for name, each in zip(names, bucket, strict=True)]
-                )
-
-    def finish(self) -> None:
-        """Add up."""
-        for names, bucket in self._buckets(self._named()):
-            flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
-            if self._reduction is None:
-                dist.all_reduce(flat, group=self._group)
-            else:
-                sizes = [(name, gradient.shape) for name, gradient in zip(names, bucket, strict=True)]
-                self._reduction.add_up(flat, self._reduction.encoder(sizes))
-            parts = flat.split([gradient.numel() for gradient in bucket])
-            torch._foreach_copy_(
-                bucket, [part.view_as(gradient) for part, gradient in zip(parts, bucket, strict=True)]
-            )
-
-    def _buckets(self, named: Sequence[tuple[str, Tensor]]) -> Iterator[tuple[list[str], list[Tensor]]]:
+    def prepare(self) -> None:
+        """Settle what travels together, and make it known to the compressor."""
+        self._ready = True
+        named = list(self._trained())
+        self._tensors = [tensor for _, tensor in named]
         names = {id(tensor): name for name, tensor in named}
         apart: dict[str, list[Tensor]] = {}
         for name, tensor in named:
             apart.setdefault(self._apart(name), []).append(tensor)
-        for tensors in apart.values():
-            for bucket in buckets(tensors):
-                yield [names[id(tensor)] for tensor in bucket], bucket
+        self._buckets = [bucket for tensors in apart.values() for bucket in buckets(tensors)]
+        self._sizes = [[(names[id(tensor)], tensor.shape) for tensor in bucket] for bucket in self._buckets]
+        #: With which bucket it travels who has gradients. None: by itself; a compressor does not keep it exact.
+        self._with: int | None = None
+        if self._reduction is None:
+            plain = {id(tensor) for word in ("", "cut") for tensor in apart.get(word, ())}
+            self._with = next((at for at, bucket in enumerate(self._buckets) if id(bucket[0]) in plain), None)
+        else:
+            for sizes in self._sizes:
+                self._reduction.encoder(sizes)
+        if self._tensors:
+            like = self._tensors[0] if self._with is None else self._buckets[self._with][0]
+            self._all = torch.ones(len(self._tensors), dtype=like.dtype, device=like.device)
+
+    def finish(self) -> None:
+        """Add up."""
+        if not self._ready:
+            self.prepare()
+        if not self._tensors:
+            return
+        lacking = [at for at, tensor in enumerate(self._tensors) if tensor.grad is None]
+        having = self._all.clone()
+        if lacking:
+            having[lacking] = 0
+            for at in lacking:
+                self._tensors[at].grad = torch.zeros_like(self._tensors[at])
+        for at, bucket in enumerate(self._buckets):
+            gradients = [gradient for tensor in bucket if (gradient := tensor.grad) is not None]
+            flats = [gradient.reshape(-1) for gradient in gradients]
+            rides = at == self._with
+            flat = torch.cat([*flats, having] if rides else flats)
+            if self._reduction is None:
+                dist.all_reduce(flat, group=self._group)
+            else:
+                self._reduction.add_up(flat, self._reduction.encoder(self._sizes[at]))
+            parts = torch.split(flat, [each.numel() for each in ([*flats, having] if rides else flats)])
+            torch._foreach_copy_(
+                gradients, [part.view_as(each) for part, each in zip(parts, gradients, strict=False)]
+            )
+            if rides:
+                having = parts[-1]
+        if self._with is None:
+            dist.all_reduce(having, group=self._group)
+        if lacking:
+            self._forget(lacking, having)
+
+    def _forget(self, lacking: Sequence[int], having: Tensor) -> None:
+        """A gradient that nobody has is none, unless something was owed on it."""
+        for at, number in zip(lacking, having[list(lacking)].tolist(), strict=True):
+            tensor = self._tensors[at]
+            if not number and not (self._reduction is not None and bool(tensor.grad.any())):  # type: ignore[union-attr]
+                tensor.grad = None
 
 
 #: Bytes that travel together.

@@ -24,6 +24,7 @@ from torch.distributed.tensor.parallel import (
 
 from nlpkernel.errors import PlanError, PluginError, Problem, fail
 from nlpkernel.state import Piece, Sharded
+from nlpkernel_torchdist.codes import OWNER
 from nlpkernel_torchdist.pieces import share
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from nlpkernel.hookspecs.model import Anatomy, ParameterFacts
-
-_OWNER = "communicator torchdist (nlpkernel-plugin-torchdist)"
 
 #: Roles of weight and bias of a layer that can be cut, by the layer's class, and the dimension of the weight.
 _COLUMN, _ROW, _HEAD, _TABLE = "column", "row", "head", "table"
@@ -165,7 +164,7 @@ def _kind_of(path: str, layer: nn.Module, facts: Mapping[str, ParameterFacts]) -
             PlanError,
             "TDI030",
             f"a layer of class {type(layer).__name__} cannot be cut by these roles: {told}",
-            owner=_OWNER,
+            owner=OWNER,
             hint="leave `tensor` out, or give the parameters other roles in the model's anatomy",
         )
     return kind
@@ -216,7 +215,7 @@ def _check(cuts: Mapping[str, _Cut], size: int) -> None:
             Problem(
                 code="TDI005",
                 message=told,
-                owner=_OWNER,
+                owner=OWNER,
                 hint="choose `tensor` so that it divides the number of heads and the widths",
             )
         )

@@ -44,13 +44,17 @@ def cases(rank: int, world: int) -> dict[str, Any]:
         model = Wide()
         reduction = Reduction(maker.create_compressor(run), group, torch.device("cpu"))
         replicas = Replicas(model, dist.group.WORLD, reduction)
+        rows = torch.randn(8, 64, generator=torch.Generator().manual_seed(rank))
+        # Of the first window nothing is exchanged before it is through.
+        model.before_first.set()
+        window(replicas, rows)
+        reduction.compressor.settle(False)
+        model.zero_grad()
+        model.before_first.clear()
         sent: list[int] = []
         counted = Counted(sent, model.before_first)
         try:
-            rows = torch.randn(8, 64, generator=torch.Generator().manual_seed(rank))
-            with replicas.microbatch(last=True):
-                replicas.model(rows).square().mean().backward()
-            replicas.finish()
+            window(replicas, rows)
         finally:
             counted.close()
         reduction.compressor.settle(False)
@@ -69,6 +73,13 @@ def cases(rank: int, world: int) -> dict[str, Any]:
         }
         reduction.close()
     return result
+
+
+def window(replicas: Replicas, rows: Tensor) -> None:
+    """One of a single micro-batch."""
+    with replicas.microbatch(last=True):
+        replicas.model(rows).square().mean().backward()
+    replicas.finish()
 
 
 class Counted:

@@ -13,7 +13,8 @@ import torch.distributed as dist
 
 from nlpkernel.hookspecs.compressor import Compressor, Span
 from nlpkernel_torchdist import exchange
-from nlpkernel_torchdist.compress.reduction import Reduction, ring
+from nlpkernel_torchdist.compress.reduction import Reduction
+from nlpkernel_torchdist.cost import ring
 
 #: Elements that are sent to find out, at most; first of all so many, to learn how many take about `_SECONDS`.
 _MOST, _FIRST, _SECONDS = 1 << 21, 1 << 16, 0.06
@@ -62,11 +63,14 @@ class BreakEven:
         )
 
 
-def measure(reduction: Reduction, fresh: Compressor, gradients: int) -> BreakEven:
+def measure(reduction: Reduction, fresh: Compressor, gradients: int) -> BreakEven | None:
     """Time exchanges of a part of what `reduction` adds up, without and with a `fresh` compressor, which is of no use
-    afterwards. All workers of the group do it together. gradients: bytes of all of them."""
+    afterwards. All workers of the group do it together. gradients: bytes of all of them. None where they train
+    nothing, as a stage of a pipeline may."""
     spans = [span for key in reduction.encoders for span in key]
     elements = sum(span.elements for span in spans)
+    if not elements:
+        return None
     device, group, workers = reduction.device, reduction.group, reduction.workers
     other = Reduction(fresh, group, device)
     first = torch.zeros(min(elements, _FIRST), device=device)

@@ -75,7 +75,7 @@ class _Stream:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call, unused-ignore]
 
     def put(self, job: Callable[[], None], result: Tensor) -> Future[Tensor]:
         self._stream.wait_stream(torch.cuda.current_stream(self._device))

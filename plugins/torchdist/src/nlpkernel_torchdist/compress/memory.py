@@ -71,7 +71,7 @@ class Owed:
     def parts(self) -> Iterator[tuple[Span, Tensor]]:
         """What is owed, by span."""
         if self.twice is not None:
-            flats = self.twice.now[: self.elements].split([span.elements for span in self.spans])
+            flats = torch.split(self.twice.now[: self.elements], [span.elements for span in self.spans])
             yield from zip(self.spans, flats, strict=True)
 
 

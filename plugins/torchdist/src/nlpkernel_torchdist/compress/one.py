@@ -1,4 +1,4 @@
-"""One process with the plan of several: there is nothing to compress, and what they owed is paid at once."""
+"""One process, maybe with the plan of several: there is nothing to compress, and what they owed is paid at once."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ class _Factored(Stretch):
     def _parts(self, sent: Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
         """P, what travels whole, Q."""
         left, whole, right = self._sizes
-        parts = list(sent.split([*left, *whole, *right]))
+        parts = list(torch.split(sent, [*left, *whole, *right]))
         ps = [part.view(each.rows, -1) for part, each in zip(parts, self.matrices, strict=False)]
         first = len(parts) - len(right)
         qs = [part.view(each.columns, -1) for part, each in zip(parts[first:], self.matrices, strict=True)]

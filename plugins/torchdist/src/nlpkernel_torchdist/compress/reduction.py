@@ -11,6 +11,7 @@ from torch.futures import Future
 
 from nlpkernel.hookspecs.compressor import Compressor, Encoder, Span
 from nlpkernel_torchdist.compress.lanes import lane
+from nlpkernel_torchdist.cost import ring
 
 #: Names and sizes of the parameters whose gradients travel together.
 Bucket = Sequence[tuple[str, Sequence[int]]]
@@ -63,7 +64,7 @@ class Reduction:
             dist.all_gather_single(gathered, encoder.encode(flat, self.scale), group=self.group)
             into = flat if flat.dtype == torch.float32 else torch.zeros_like(flat, dtype=torch.float32)
             into.zero_()
-            for wire in gathered.split(encoder.bytes):
+            for wire in torch.split(gathered, encoder.bytes):
                 encoder.decode(wire, into)
             if into is not flat:
                 flat.copy_(into)
@@ -81,8 +82,3 @@ class Reduction:
         if size not in self._gathered:
             self._gathered[size] = torch.empty(size, dtype=torch.uint8, device=self.device)
         return self._gathered[size]
-
-
-def ring(bytes: int, workers: int) -> float:
-    """Bytes that each worker sends for a sum of so many."""
-    return 2 * (workers - 1) / workers * bytes

@@ -80,7 +80,7 @@ def _bound(values: Tensor, count: int) -> Tensor:
 
 def _above(values: Tensor, bound: Tensor) -> Tensor:
     found, before = [], 0
-    for chunk in values.split(_MANY):
+    for chunk in torch.split(values, _MANY):
         # Not `>`: NaN is above.
         places = (chunk.abs() <= bound).logical_not_().nonzero().view(-1)
         found.append(places.add_(before))

@@ -121,7 +121,7 @@ class Job:
                 "without [checkpoint] a restart has nothing to continue from",
                 "add that section, or --restarts 0",
             )
-        gpus = 0 if settings.device == "cpu" or settings.backend == "gloo" else 1
+        gpus = 0 if settings.on_cpus else 1
         return cls(
             name=plan.name,
             planned=settings.workers,

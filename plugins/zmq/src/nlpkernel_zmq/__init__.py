@@ -1,0 +1,1 @@
+"""A parameter server on ZeroMQ: the communicator `zmq-ps`."""

@@ -1,0 +1,63 @@
+"""The codes of this distribution's errors: title, cause and what to do."""
+
+from __future__ import annotations
+
+#: Whose errors and notices are.
+OWNER = "communicator zmq-ps (nlpkernel-plugin-zmq)"
+
+CODES: dict[str, tuple[str, str]] = {
+    "ZPS001": (
+        "the servers of the run were not found",
+        "A worker looks for the parameter servers when it starts, and waits for an answer of each later on. The\n"
+        "message says which one gave none, and for how long. Look at logs/server-N.log in the run's folder.",
+    ),
+    "ZPS002": (
+        "workers do not agree",
+        "Before the first round all workers compare the plan, the plugins and their sources, the versions of Python,\n"
+        "torch and the kernel, the data, and the parameters of the model. The message names the first line that\n"
+        "differs, and on which worker. Install the same releases everywhere, and start all workers with the same\n"
+        "plan.",
+    ),
+    "ZPS003": (
+        "a server came back, and what it lost is lost",
+        "A server that is started again takes up its newest snapshot, and the workers send again what came after it.\n"
+        "They keep as much as `replay` of [communicator] allows. Here more is missing, or there was no snapshot, so\n"
+        "the run has to go on from a version: `nlpkernel resume`, or `--restarts N` for next time.",
+    ),
+    "ZPS004": (
+        "this process was replaced",
+        "Another process has come in under the same worker number, or this one was counted as lost because it was\n"
+        "silent. What it computes since then counts nowhere, so it ends.",
+    ),
+    "ZPS005": (
+        "a peer broke the protocol",
+        "What came from the other side is not what the protocol (docs/protocol.md) allows there. The message says\n"
+        "what. Different releases on two machines are the usual reason.",
+    ),
+    "ZPS006": (
+        "a part of the plan needs what only the servers have",
+        "With a parameter server the whole gradient exists on the servers alone. A component that looks at it in\n"
+        "each step (`gradients_ready` at the stage `global`) cannot do so on a worker. Leave it out, or use the\n"
+        "communicator torchdist.",
+    ),
+    "ZPS007": (
+        "one process was told to run a plan of several",
+        "`nlpkernel run` starts the workers and servers of a plan. From Python, a plan with `workers = 1` and\n"
+        '`communicator.use = "single"` runs in the process itself.',
+    ),
+    "ZPS009": (
+        "a roll-back where workers do not wait for each other",
+        "With `mode` async or ssp each worker goes on by itself, so that no moment of the run can be taken back. Use\n"
+        'a policy that stops the run or skips windows, or `mode = "sync"`.',
+    ),
+    "ZPS010": (
+        "a server may not open enough files",
+        "Each connection to a server takes a file descriptor, and ZeroMQ ends a process that has none left. The\n"
+        "system allows fewer than the workers of the plan may need, so the server does not begin. Raise the limit\n"
+        "(`ulimit -n`, `LimitNOFILE=` of systemd) or take fewer workers.",
+    ),
+    "ZPS008": (
+        "the optimizer on a server failed",
+        "The message is the error of the optimizer of the plan, which runs on the servers. All workers end.",
+    ),
+}

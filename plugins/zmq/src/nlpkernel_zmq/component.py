@@ -1,0 +1,134 @@
+"""The communicator `zmq-ps`. Light: torch and zmq are imported when a process comes to its part."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from nlpkernel import component, hookimpl, setting
+from nlpkernel.hookspecs.communicator import ProcessSpec
+from nlpkernel_zmq import fitting
+from nlpkernel_zmq.codes import OWNER as OWNER
+from nlpkernel_zmq.machines.leases import Leases
+
+if TYPE_CHECKING:
+    import torch
+
+    from nlpkernel.context import Run
+    from nlpkernel.hookspecs.communicator import Group
+    from nlpkernel.hookspecs.everywhere import Facts
+    from nlpkernel.hookspecs.model import ParameterGroup
+
+#: The variable that says, in the processes of a run, that there are servers, and how many.
+SERVED = "NLPKERNEL_ZMQ_SERVERS"
+
+
+@component
+class ZmqPs:
+    """Workers that send their gradients to servers, which hold the parameters and the optimizer's state.
+
+    Each update is the sum over the whole window, so the loss curve is that of one process. A server that is lost is
+    started again by itself, and nothing that was sent to it is lost or counted twice.
+    """
+
+    workers: int = setting(default=2, ge=1, help="processes that compute gradients")
+    servers: int = setting(
+        default=1, ge=1, help="processes among which parameters and optimizer state are divided"
+    )
+    mode: Literal["sync", "async", "ssp"] = setting(
+        default="sync",
+        help="sync: each window is divided among the workers, and an update is the sum over it, as in one process; "
+        "async: each worker computes whole windows, which are applied as they come; ssp: the same, with a bound on how "
+        "far a worker may be ahead of the slowest",
+    )
+    staleness: int = setting(
+        default=3, ge=0, help="with ssp: by how many windows a worker may be ahead of the slowest"
+    )
+    payload: Literal["auto", "memory", "frames"] = setting(
+        default="auto",
+        help="how gradients and parameters travel on one machine: by shared memory, or in frames over a socket; auto: "
+        "shared memory where the system has it",
+    )
+    replay: int = setting(
+        default=256 * 1024 * 1024,
+        ge=0,
+        unit="bytes",
+        help="gradients that each worker keeps, to send them again to a server that was lost; the servers write a "
+        "snapshot before they would be too many. 0: a lost server ends the run, which resumes from a version",
+    )
+    chunk: int = setting(
+        default=1024 * 1024,
+        ge=4096,
+        le=64 * 1024 * 1024,
+        unit="bytes",
+        help="how much of a gradient one message is about",
+    )
+    device: str = setting(
+        default="auto", help="where workers compute; auto: the accelerator of the worker's number"
+    )
+    silence: float = setting(
+        default=30.0,
+        ge=0,
+        unit="seconds",
+        help="a worker without a beat for so long is lost, and the others do its part; 0: never",
+    )
+    timeout: float = setting(
+        default=600.0,
+        gt=0,
+        unit="seconds",
+        help="how long a worker waits for the others, and for the servers",
+    )
+
+    def check_settings(self) -> Iterable[tuple[str, str]]:
+        """Settings that do not go together."""
+        if self.payload == "memory" and not hasattr(os, "memfd_create"):
+            yield "payload", "shared memory between processes needs Linux (memfd); use frames"
+
+    def leases(self) -> Leases | None:
+        """Who computes which window, where not all compute each together."""
+        if self.mode == "sync":
+            return None
+        return Leases(staleness=self.staleness if self.mode == "ssp" else None)
+
+    @hookimpl
+    def estimate(self, facts: Facts) -> Facts:
+        """What one worker holds, and a note on what a server does."""
+        return fitting.estimate(self, facts)
+
+    @hookimpl
+    def launch(self, run: Run) -> Sequence[ProcessSpec]:
+        """The servers and the workers, on this machine. Each gets its share of the cores."""
+        share = str(max(1, (os.cpu_count() or 1) // self.workers))
+        own = {
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", share),
+            SERVED: str(self.servers),
+        }
+        servers = [
+            ProcessSpec(name=f"server-{number}", environment=own, alone=self.replay > 0)
+            for number in range(self.servers)
+        ]
+        workers = [
+            # The first one keeps the run's folder and its versions: without it the run begins again from one.
+            ProcessSpec(name=f"worker-{rank}", rank=rank, environment=own, alone=rank > 0)
+            for rank in range(self.workers)
+        ]
+        return [*servers, *workers]
+
+    @hookimpl
+    def serve(
+        self,
+        run: Run,
+        make_optimizer: Callable[[Sequence[ParameterGroup]], torch.optim.Optimizer],
+    ) -> None:
+        """Be the server of this process's name."""
+        from nlpkernel_zmq.server.serve import serve
+
+        serve(self, run, make_optimizer)
+
+    @hookimpl
+    def open_group(self, run: Run) -> Group:
+        """Find the servers, and meet the other workers."""
+        from nlpkernel_zmq.worker.opening import open_group
+
+        return open_group(self, run)

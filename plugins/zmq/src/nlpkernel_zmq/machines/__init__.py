@@ -1,0 +1,1 @@
+"""The decisions of the protocol as pure state machines: no socket, no clock, no tensor."""

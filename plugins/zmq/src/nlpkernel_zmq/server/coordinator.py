@@ -1,0 +1,395 @@
+"""The coordinator: who is in the run, where they meet, when a round is over, and who computes what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from nlpkernel_zmq.machines.leases import Leases
+from nlpkernel_zmq.machines.meetings import Meetings
+from nlpkernel_zmq.machines.members import Entry, Lease, Members
+from nlpkernel_zmq.machines.order import Order
+from nlpkernel_zmq.machines.sequencer import Decision, Sequencer, Told
+from nlpkernel_zmq.wire import messages as m
+from nlpkernel_zmq.wire.frames import BadFrame
+
+#: Bytes of what one worker may say at a meeting.
+LARGEST_WORD = 64 << 20
+#: Letters of the name of a meeting.
+LARGEST_KEY = 64
+
+
+@attrs.define
+class Peer:
+    """One connection to the coordinator: of a worker, of its pulse, or of a shard."""
+
+    role: str
+    number: int
+    incarnation: int
+
+
+@attrs.define
+class Pulse:
+    """The beats of a worker. told: it was said that it does not get on."""
+
+    incarnation: int
+    heard: float
+    moves: int = -1
+    moved: float = 0.0
+    phase: str = ""
+    step: int = 0
+    told: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """Seconds: between beats, until a worker without one is lost (None: never), and until one that does not get on is
+    named."""
+
+    beat: float
+    silence: float | None
+    stall: float
+
+
+class Coordinator:
+    """See the module. `send` answers a connection, `decided` tells the shard of this process: (decision, epoch, owners
+    of the next round). began: the run goes on already, with this round at hand and these owners."""
+
+    def __init__(
+        self,
+        workers: int,
+        endpoints: Sequence[str],
+        limits: Limits,
+        *,
+        generation: int,
+        send: Callable[[bytes, m.Message, Any], None],
+        decided: Callable[[Decision, int, tuple[int, ...]], None],
+        notice: Callable[[str], None],
+        leases: Leases | None = None,
+    ) -> None:
+        self._workers, self._endpoints, self._limits = workers, tuple(endpoints), limits
+        self._generation, self._send, self._decided, self._notice = generation, send, decided, notice
+        self.peers: dict[bytes, Peer] = {}
+        self._members = Members()
+        self._meetings = Meetings()
+        self._sequencer = Sequencer(len(endpoints))
+        self._order = Order(len(endpoints))
+        self.leases = leases
+        self.began = False
+        #: Workers that came into the run later, and those of them that own no share yet.
+        self._late: set[int] = set()
+        self._waiting: set[int] = set()
+        #: Of the round at hand and the one before it: owners, in order, and which processes they are (None: any).
+        self._owners: dict[int, dict[int, int | None]] = {}
+        self._pulses: dict[int, Pulse] = {}
+        #: Workers that wait for a window, each before an end.
+        self._claims: dict[int, int] = {}
+        self._holder: bytes | None = None
+        self._restored: float | None = None
+        self._unsure: tuple[int, Sequence[int]] | None = None
+
+    def restore(self, round: int, owners: Sequence[int], now: float, *, sure: bool) -> None:
+        """The run goes on: what a snapshot knows of it. Where it knows of no update yet, nobody knows whether the
+        workers have begun; one that took part says so."""
+        if not sure:
+            self._unsure = round, owners
+            return
+        self._unsure = None
+        self.began = True
+        self._members.restore(round, owners)
+        self._owners[round] = self._owners[round - 1] = dict.fromkeys(owners)
+        self._restored = now
+
+    # -- who is there -------------------------------------------------------------------------------------------------
+
+    def hello(self, who: bytes, hello: m.Hello, now: float) -> None:
+        """Somebody says hello."""
+        if hello.took_part and self._unsure is not None and not self.began:
+            self.restore(*self._unsure, now, sure=True)
+        if hello.role == "worker" and not self._enter(who, hello):
+            return
+        if hello.role == "shard" and not 0 < hello.number < len(self._endpoints):
+            text = (
+                f"the run has {len(self._endpoints)} servers, and server {hello.number} is not to say hello"
+            )
+            self._send(who, m.Reject(code="full", text=text), None)
+            return
+        if hello.role == "pulse":
+            if not self._members.is_current(hello.number, hello.incarnation):
+                self._send(who, m.Reject(code="fenced", text="it is no member"), None)
+                return
+            self._pulses[hello.number] = Pulse(hello.incarnation, now, moved=now)
+        for other, peer in list(self.peers.items()):
+            if other != who and (peer.role, peer.number) == (hello.role, hello.number):
+                del self.peers[other]
+        self.peers[who] = Peer(hello.role, hello.number, hello.incarnation)
+        self._send(who, self._welcome(hello), None)
+
+    def _enter(self, who: bytes, hello: m.Hello) -> bool:
+        worker, members = hello.number, self._members
+        if worker >= self._workers:
+            text = f"the run has {self._workers} workers, and there is no worker {worker}"
+            self._send(who, m.Reject(code="full", text=text), None)
+            return False
+        if self.began and hello.took_part and worker not in members.living:
+            members.rejoin(worker, hello.incarnation)
+        before = members.living.get(worker)
+        if before is not None and before[1] != hello.incarnation:
+            # The older process is gone, or will find itself replaced.
+            self._lost(worker, before[1])
+        entry = members.join(worker, hello.incarnation)
+        if entry is Entry.FENCED or not members.is_current(worker, hello.incarnation):
+            text = f"worker {worker} was counted as lost, or was replaced by another process"
+            self._send(who, m.Reject(code="fenced", text=text), None)
+            return False
+        if self.began and not hello.took_part and entry is not Entry.BACK:
+            self._late.add(worker)
+            self._waiting.add(worker)
+            self._notice(f"worker {worker} comes into the run, which goes on")
+            self._hand_out(members.leases())
+        if self.leases is not None:
+            self.leases.join(worker)
+        elif hello.took_part:
+            for share, owner in enumerate(members.owners):
+                if owner == worker:
+                    # Where it was told before, it knows.
+                    self._send(who, m.Lease(round=members.round, share=share), None)
+        return True
+
+    def _lost(self, worker: int, incarnation: int) -> None:
+        leases = self._members.lose(worker, incarnation)
+        self._waiting.discard(worker)
+        self._pulses.pop(worker, None)
+        if self.leases is not None:
+            self.leases.leave(worker)
+            self._claims.pop(worker, None)
+            self._grant()
+        self._hand_out(leases)
+        for key, found in self._meetings.changed_by(self._who_meets).items():
+            self._tell_met(key, found)
+
+    def _hand_out(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            self._notice(
+                f"worker {lease.worker} does share {lease.share} of round {lease.round}, whose worker is gone"
+            )
+            self._to_worker(lease.worker, m.Lease(round=lease.round, share=lease.share))
+
+    def tick(self, now: float) -> None:
+        """Look at the beats; and where this coordinator was started again, who has not come back."""
+        if self._restored is not None and now - self._restored > 4 * self._limits.beat + 2:
+            self._restored = None
+            self._hand_out(self._members.leases())
+        for worker, pulse in list(self._pulses.items()):
+            limit = self._limits.silence
+            if limit is not None and now - pulse.heard > limit:
+                self._notice(
+                    f"worker {worker} is silent since {now - pulse.heard:.0f} s {_where(pulse)}; the others go on "
+                    "without it"
+                )
+                self._lost(worker, pulse.incarnation)
+            elif now - pulse.moved > self._limits.stall and not pulse.told:
+                pulse.told = True
+                self._notice(f"worker {worker} has not got on for {now - pulse.moved:.0f} s {_where(pulse)}")
+
+    def _beat(self, who: bytes, peer: Peer, ping: m.Ping, now: float) -> None:
+        pulse = self._pulses.get(peer.number)
+        if peer.role == "pulse" and pulse is not None and pulse.incarnation == peer.incarnation:
+            pulse.heard, pulse.phase, pulse.step = now, ping.phase, ping.step
+            if ping.moves != pulse.moves:
+                pulse.moves, pulse.moved, pulse.told = ping.moves, now, False
+        elif peer.role == "pulse":
+            self._send(who, m.Reject(code="fenced", text="it was counted as lost"), None)
+            return
+        members = tuple(sorted(self._members.living))
+        late = tuple(sorted(self._late))
+        self._send(who, m.Pong(epoch=self._members.epoch, members=members, late=late), None)
+
+    # -- what they say ------------------------------------------------------------------------------------------------
+
+    def handle(self, who: bytes, message: m.Message, payload: memoryview | None, now: float) -> None:
+        """A message of one who said hello. Raise BadFrame where it makes no sense."""
+        peer = self.peers[who]
+        if isinstance(message, m.Ping):
+            self._beat(who, peer, message, now)
+        elif isinstance(message, m.Ready) and (peer.role, peer.number) == ("shard", message.shard):
+            told = Told(message.square, message.finite)
+            self.ready(message.shard, message.round, told, message.durable, message.number, who)
+        elif peer.role == "worker":
+            if not self._members.is_current(peer.number, peer.incarnation):
+                self._send(who, m.Reject(code="fenced", text=f"worker {peer.number} was replaced"), None)
+            else:
+                self._from_worker(who, peer.number, message, payload)
+        else:
+            raise BadFrame("kind", f"{type(message).__name__} of a {peer.role}")
+
+    def _from_worker(self, who: bytes, worker: int, message: m.Message, payload: memoryview | None) -> None:
+        if isinstance(message, m.Meet):
+            word = b"" if payload is None else bytes(payload)
+            if len(word) > LARGEST_WORD:
+                raise BadFrame("too-big", f"a word of {len(word)} bytes")
+            self._meet(worker, message.key, word)
+        elif isinstance(message, m.Enlist):
+            self._waiting.discard(worker)
+        elif isinstance(message, m.Claim) and self.leases is not None:
+            self._claim(worker, message)
+        elif isinstance(message, m.Hold) and self.leases is not None:
+            self._hold(who, message)
+        elif isinstance(message, m.Leave):
+            # Its number stays taken: others may be at a meeting for which its word is there already.
+            self._pulses.pop(worker, None)
+            if self.leases is not None:
+                self.leases.leave(worker)
+                self._grant()
+        else:
+            raise BadFrame("kind", f"{type(message).__name__} is not for the coordinator")
+
+    # -- meetings -----------------------------------------------------------------------------------------------------
+
+    def _meet(self, worker: int, key: str, word: bytes) -> None:
+        if len(key) > LARGEST_KEY:
+            raise BadFrame("too-big", f"a key of {len(key)} letters")
+        try:
+            found = self._meetings.say(key, worker, word, self._who_meets(key))
+        except ValueError as error:
+            raise BadFrame("too-big", str(error)) from error
+        if found is not None:
+            self._tell_met(key, found)
+
+    def _tell_met(self, key: str, found: Mapping[int, bytes]) -> None:
+        met = m.Met(key=key, members=tuple(found), sizes=tuple(map(len, found.values())))
+        whole = b"".join(found.values())
+        for who, peer in list(self.peers.items()):
+            # Whoever has it already, or was not there, ignores it.
+            if peer.role == "worker":
+                self._send(who, met, whole)
+
+    def _who_meets(self, key: str) -> set[int]:
+        """Whose words a meeting needs: all workers' before the run begins, then those of the owners of the round that
+        it follows, as far as they are there."""
+        round, _, _ = key.partition(":")
+        number = int(round) if round.lstrip("-").isdecimal() else -1
+        if number < 0 or number not in self._owners:
+            return set(range(self._workers))
+        living = self._members.living
+        return {
+            worker
+            for worker, incarnation in self._owners[number].items()
+            if worker in living and incarnation in (None, living[worker][1])
+        }
+
+    # -- rounds -------------------------------------------------------------------------------------------------------
+
+    def ready(
+        self, shard: int, round: int, told: Told, durable: int, number: int = -1, who: bytes | None = None
+    ) -> None:
+        """A shard has all of a round, which it knows as update `number`; `who` is None for that of this process."""
+        if self.leases is not None:
+            decision = self._order.ready(shard, round, told, number)
+            self._order.durable(shard, durable)
+        else:
+            try:
+                decision = self._sequencer.ready(shard, round, told)
+            except ValueError as error:
+                raise BadFrame("field", str(error)) from error
+            self._sequencer.durable(shard, durable)
+            decision = None if decision is None else attrs.evolve(decision, number=round)
+        if decision is not None:
+            self._commit(decision, who)
+
+    @property
+    def least(self) -> int:
+        """Updates before this number are of no use to any shard."""
+        return self._order.least if self.leases is not None else self._sequencer.least
+
+    def _commit(self, decision: Decision, who: bytes | None) -> None:
+        new = decision.round not in self._owners or decision.round + 1 not in self._owners
+        if self.leases is not None:
+            for worker, window in list(self.leases.held.items()):
+                if window == decision.round:
+                    self.leases.done(worker, window)
+            owners: tuple[int, ...] = ()
+        elif new:
+            if decision.round not in self._owners:
+                self._open(decision.round)
+            owners = self._open(decision.round + 1)
+            for old in [round for round in self._owners if round < decision.round]:
+                del self._owners[old]
+        else:
+            owners = tuple(self._owners[decision.round + 1])
+        self.began = True
+        epoch = self._members.epoch
+        commit = m.Commit(
+            round=decision.round,
+            number=decision.number,
+            norm=decision.norm,
+            finite=decision.finite,
+            epoch=epoch,
+            owners=owners,
+            least=self.least,
+            generation=self._generation,
+        )
+        for other, peer in list(self.peers.items()):
+            if peer.role == "shard":
+                self._send(other, commit, None)
+        self._decided(decision, epoch, owners)
+        self._grant()
+
+    def _open(self, round: int) -> tuple[int, ...]:
+        owners = self._members.open(round, self._waiting)
+        self._owners[round] = {worker: self._members.living[worker][1] for worker in owners}
+        return owners
+
+    # -- windows ------------------------------------------------------------------------------------------------------
+
+    def _claim(self, worker: int, claim: m.Claim) -> None:
+        assert self.leases is not None
+        if claim.held >= 0 and worker not in self.leases.held:
+            self.leases.holds(worker, claim.held)
+        else:
+            self._claims[worker] = claim.end
+        self._grant()
+
+    def _grant(self) -> None:
+        """Give windows to those who wait, as far as there are any."""
+        if self.leases is None:
+            return
+        for worker, end in list(self._claims.items()):
+            window = self.leases.claim(worker, end)
+            if window is not None:
+                del self._claims[worker]
+                self._to_worker(worker, m.Claimed(window=window))
+        if self._holder is not None and self.leases.quiet:
+            self._send(self._holder, m.Held(next=self.leases.next, number=self._order.next), None)
+            self._holder = None
+
+    def _hold(self, who: bytes, hold: m.Hold) -> None:
+        assert self.leases is not None
+        if hold.begin >= 0:
+            self.leases.next, self.began = hold.begin, True
+        self.leases.until = self.leases.next if hold.hold else None
+        self._holder = who if hold.hold else None
+        self._grant()
+
+    # -- sending ------------------------------------------------------------------------------------------------------
+
+    def _to_worker(self, worker: int, message: m.Message) -> None:
+        for who, peer in self.peers.items():
+            if (peer.role, peer.number) == ("worker", worker):
+                self._send(who, message, None)
+
+    def _welcome(self, hello: m.Hello) -> m.Welcome:
+        return m.Welcome(
+            generation=self._generation,
+            beat=self._limits.beat,
+            epoch=self._members.epoch,
+            members=tuple(sorted(self._members.living)),
+            servers=self._endpoints,
+            began=hello.role == "worker" and hello.number in self._late,
+        )
+
+
+def _where(pulse: Pulse) -> str:
+    return f"in step {pulse.step}, phase {pulse.phase}" if pulse.phase else "before its first step"

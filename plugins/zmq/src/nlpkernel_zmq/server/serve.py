@@ -1,0 +1,324 @@
+"""The loop of a server process."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+from nlpkernel.errors import TrainingError, fail
+from nlpkernel_zmq import sockets
+from nlpkernel_zmq.codes import OWNER
+from nlpkernel_zmq.machines.sequencer import Decision, Told
+from nlpkernel_zmq.memory import available
+from nlpkernel_zmq.release import RELEASE
+from nlpkernel_zmq.server.coordinator import Coordinator, Limits
+from nlpkernel_zmq.server.descriptors import reserve
+from nlpkernel_zmq.server.free import FreeShard
+from nlpkernel_zmq.server.generation import Generation
+from nlpkernel_zmq.server.shard import Shard
+from nlpkernel_zmq.server.snapshots import Snapshots
+from nlpkernel_zmq.wire import messages as m
+from nlpkernel_zmq.wire.frames import BadFrame
+
+if TYPE_CHECKING:
+    from nlpkernel.context import Run
+    from nlpkernel_zmq.component import ZmqPs
+    from nlpkernel_zmq.server.model import MakeOptimizer
+
+_log = logging.getLogger("nlpkernel.zmq")
+#: Seconds between two beats of a shard to the coordinator.
+BEAT = 0.5
+#: Bytes of a payload beside pieces of a gradient: words of a meeting.
+_LARGEST = 64 << 20
+#: What comes in many messages, or goes before those.
+_LARGE = (m.Release, m.Params, m.State)
+
+
+def serve(settings: ZmqPs, run: Run, make: MakeOptimizer) -> None:
+    """Serve until the process is asked to end."""
+    number = int(run.process.rpartition("-")[2])
+    reserve(settings.workers, settings.servers)
+    folder = run.folder / ".servers" / f"shard-{number}"
+    with Generation(folder) as generation:
+        snapshots = Snapshots(folder, run.launch) if settings.replay else None
+        server = Server(settings, run, number, generation.number, make, snapshots)
+        try:
+            server.run()
+        finally:
+            server.close()
+
+
+class Server:
+    """One shard, with the coordinator where it is the first."""
+
+    def __init__(
+        self,
+        settings: ZmqPs,
+        run: Run,
+        number: int,
+        generation: int,
+        make: MakeOptimizer,
+        snapshots: Snapshots | None,
+    ) -> None:
+        self._run, self.number = run, number
+        self._generation, self._snapshots = generation, snapshots
+        self._context = zmq.Context()
+        self._poller = zmq.Poller()
+        sockets.keep(run.launch, first=number == 0)
+        self._data = self._bind(f"shard-{number}")
+        self._control: zmq.Socket[bytes] | None = self._bind("control") if number == 0 else None
+        self._up: zmq.Socket[bytes] | None = None
+        self._beaten = 0.0
+        #: The generation of the coordinator that knows this shard.
+        self._above = -1
+        self._refused = 0
+        #: What could not be sent yet, by connection.
+        self._waiting: dict[bytes, deque[tuple[m.Message, Any]]] = {}
+        kind = Shard if settings.mode == "sync" else FreeShard
+        self.shard = kind(
+            number,
+            snapshots,
+            make,
+            workers=run.world,
+            send=lambda who, message, payload: self._send(self._data, who, message, payload),
+            ready=self._ready,
+            notice=self._notice,
+            share_memory=settings.payload == "memory" or (settings.payload == "auto" and available()),
+        )
+        self.shard.recover()
+        self.coordinator: Coordinator | None = None
+        if self._control is None:
+            endpoint = sockets.endpoint(run.launch, "control")
+            self._up = sockets.dealer(self._context, endpoint, _LARGEST)
+            self._poller.register(self._up, zmq.POLLIN)
+            return
+        control = self._control
+        stall = run.train.stall
+        self.coordinator = Coordinator(
+            run.world,
+            [sockets.endpoint(run.launch, f"shard-{each}") for each in range(settings.servers)],
+            Limits(
+                beat=BEAT,
+                silence=settings.silence or None,
+                stall=math.inf if stall == "never" else stall,
+            ),
+            generation=generation,
+            send=lambda who, message, payload: self._send(control, who, message, payload),
+            decided=self._decided,
+            notice=self._notice,
+            leases=settings.leases(),
+        )
+        if self.shard.began:
+            owners = self.shard.owners or tuple(range(run.world))
+            sure = self.shard.next > self.shard.first
+            self.coordinator.restore(self.shard.next, owners, time.monotonic(), sure=sure)
+            if isinstance(self.shard, FreeShard) and self.coordinator.leases is not None:
+                self.coordinator.leases.restore(*self.shard.applied())
+        self.shard.say_again()
+
+    def run(self) -> None:
+        """Answer, for ever."""
+        pulse = self._run.pulse
+        while True:
+            for socket, _ in self._poller.poll(1 if self._waiting else int(BEAT * 1000)):
+                for _ in range(64):
+                    if not self._take(socket):
+                        break
+            pulse.moves += 1
+            self._flush()
+            self._beat()
+
+    def close(self) -> None:
+        """Close the sockets, and leave nothing behind."""
+        for socket in (self._data, self._control, self._up):
+            if socket is not None:
+                socket.close(0)
+        self._context.term()
+        if self._snapshots is not None:
+            self._snapshots.remove()
+        if self.number == 0:
+            sockets.leave(self._run.launch)
+
+    # -- what comes ---------------------------------------------------------------------------------------------------
+
+    def _take(self, socket: zmq.Socket[bytes]) -> bool:
+        """Answer one message; False where there is none."""
+        try:
+            frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return False
+        if socket is self._up:
+            self._from_coordinator(frames)
+            return True
+        who = frames[0].bytes
+        try:
+            if not 2 <= len(frames) <= 3:
+                raise BadFrame("header", f"a message of {len(frames)} frames")
+            message = m.unpack(frames[1].buffer)
+            payload = frames[2].buffer if len(frames) == 3 else None
+            self._answer(socket, who, message, payload)
+        except BadFrame as error:
+            self._refused += 1
+            if self._refused & (self._refused - 1) == 0:
+                # A peer that goes on and on does not fill the log.
+                _log.warning("%s: message %d was refused: %s", self._run.process, self._refused, error)
+            self._send(socket, who, m.Reject(code=error.code, text=error.reason), None)
+        return True
+
+    def _answer(
+        self, socket: zmq.Socket[bytes], who: bytes, message: m.Message, payload: memoryview | None
+    ) -> None:
+        at_control = socket is self._control
+        if isinstance(message, m.Hello):
+            if message.run != self._run.launch or message.release != RELEASE:
+                text = "it is of another start of the run, or of another release"
+                self._send(socket, who, m.Reject(code="run", text=text), None)
+            elif at_control:
+                assert self.coordinator is not None
+                self.coordinator.hello(who, message, time.monotonic())
+            else:
+                self.shard.hello(who, message)
+                self._send(socket, who, self._welcome(), None)
+                self.shard.welcome(who)
+            return
+        known = self.coordinator.peers if at_control and self.coordinator is not None else self.shard.sessions
+        if who not in known:
+            # It spoke to whoever was here before.
+            self._send(socket, who, m.Nack(code="hello", text="say hello first"), None)
+        elif at_control:
+            assert self.coordinator is not None
+            self.coordinator.handle(who, message, payload, time.monotonic())
+        else:
+            try:
+                self.shard.handle(who, message, payload)
+            except (RuntimeError, ValueError, TypeError) as error:
+                if isinstance(error, BadFrame):
+                    raise
+                raise fail(
+                    TrainingError, "ZPS008", f"{type(error).__name__}: {error}", owner=OWNER
+                ) from error
+
+    def _welcome(self) -> m.Welcome:
+        return m.Welcome(
+            generation=self._generation, beat=BEAT, round=self.shard.next, began=self.shard.began
+        )
+
+    # -- between shards -----------------------------------------------------------------------------------------------
+
+    def _ready(self, round: int, told: Told, number: int) -> None:
+        """The shard has all of a round."""
+        durable = self.shard.durable
+        if self.coordinator is not None:
+            self.coordinator.ready(self.number, round, told, durable, number)
+            self.shard.forget(self.coordinator.least)
+        elif self._up is not None:
+            ready = m.Ready(
+                round=round,
+                square=told.square,
+                finite=told.finite,
+                shard=self.number,
+                durable=durable,
+                number=number,
+            )
+            self._send(self._up, None, ready, None)
+
+    def _decided(self, decision: Decision, epoch: int, owners: tuple[int, ...]) -> None:
+        self.shard.commit(decision, epoch, owners)
+
+    def _from_coordinator(self, frames: list[Any]) -> None:
+        message = m.unpack(frames[0].buffer)
+        if isinstance(message, m.Commit):
+            if message.generation != self._above:
+                return
+            self.shard.forget(message.least)
+            decision = Decision(message.round, message.norm, message.finite, message.number)
+            self._decided(decision, message.epoch, message.owners)
+        elif isinstance(message, m.Nack):
+            assert self._up is not None
+            self._send(self._up, None, self._hello(), None)
+        elif isinstance(message, m.Welcome):
+            self._above = message.generation
+            self.shard.say_again()
+
+    def _hello(self) -> m.Hello:
+        return m.Hello(
+            run=self._run.launch,
+            role="shard",
+            number=self.number,
+            incarnation=self._generation,
+            release=RELEASE,
+            host="",
+        )
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        if self.coordinator is not None:
+            self.coordinator.tick(now)
+        if self._up is not None and now - self._beaten >= BEAT:
+            self._beaten = now
+            self._send(self._up, None, m.Ping(phase="serving", step=self.shard.next, moves=0), None)
+
+    # -- sending ------------------------------------------------------------------------------------------------------
+
+    def _bind(self, name: str) -> zmq.Socket[bytes]:
+        made = sockets.router(self._context, sockets.endpoint(self._run.launch, name), _LARGEST)
+        self._poller.register(made, zmq.POLLIN)
+        return made
+
+    def _send(self, socket: zmq.Socket[bytes], who: bytes | None, message: m.Message, payload: Any) -> None:
+        """Send, unless the other side is gone: then it has to say hello again. What is large waits here while the other
+        side reads."""
+        if who is None or not isinstance(message, _LARGE) or not self._queued(who, message, payload):
+            self._try(socket, who, message, payload)
+
+    def _queued(self, who: bytes, message: m.Message, payload: Any) -> bool:
+        """Whether it waits for what was to be sent before it. Of parameters and of state only the newest wait, so that
+        nobody makes them many by asking, and not reading."""
+        row = self._waiting.get(who)
+        if row is None:
+            return False
+        if isinstance(message, m.Release):
+            row = deque(each for each in row if isinstance(each[0], m.State))
+        elif isinstance(message, m.State) and message.start == 0:
+            row = deque(each for each in row if not isinstance(each[0], m.State))
+        row.append((message, payload))
+        self._waiting[who] = row
+        return True
+
+    def _flush(self) -> None:
+        """Send what waits, as far as it goes."""
+        for who in list(self._waiting):
+            row = self._waiting.pop(who)
+            while row and who not in self._waiting:
+                self._try(self._data, who, *row.popleft())
+            if who in self._waiting:
+                self._waiting[who].extend(row)
+
+    def _try(self, socket: zmq.Socket[bytes], who: bytes | None, message: m.Message, payload: Any) -> None:
+        frames: list[Any] = [] if who is None else [who]
+        frames.append(m.pack(message))
+        try:
+            if payload is None or len(payload) == 0:
+                socket.send_multipart(frames, zmq.NOBLOCK)
+            else:
+                socket.send_multipart(frames, zmq.NOBLOCK | zmq.SNDMORE)
+                socket.send(payload, zmq.NOBLOCK, copy=False)
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
+                raise
+            _log.debug("%s: a %s did not go out: %s", self._run.process, type(message).__name__, error)
+            if who is None or socket is not self._data:
+                return
+            if error.errno == zmq.EHOSTUNREACH:
+                # That connection does not come back: whoever had it says hello on another one.
+                self.shard.sessions.pop(who, None)
+            elif isinstance(message, _LARGE):
+                self._waiting[who] = deque([(message, payload)])
+
+    def _notice(self, text: str) -> None:
+        self._run.notice("communicator zmq-ps", text, level="warning")

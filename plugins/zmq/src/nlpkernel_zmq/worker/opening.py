@@ -1,0 +1,48 @@
+"""Opening the group of a worker."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from nlpkernel.engine.group import SingleGroup, pick_device
+from nlpkernel.errors import UsageError, fail
+from nlpkernel_zmq.codes import OWNER
+from nlpkernel_zmq.component import SERVED
+from nlpkernel_zmq.worker.free import FreeGroup
+from nlpkernel_zmq.worker.group import ZmqGroup
+from nlpkernel_zmq.worker.link import Link
+
+if TYPE_CHECKING:
+    from nlpkernel.context import Run
+    from nlpkernel.hookspecs.communicator import Group
+    from nlpkernel_zmq.component import ZmqPs
+
+
+def open_group(settings: ZmqPs, run: Run) -> Group:
+    """The group of this run. Raise UsageError (ZPS007) where there are no servers."""
+    if SERVED not in os.environ:
+        if run.rehearsal:
+            run.notice(
+                "communicator zmq-ps",
+                f"one process rehearses for {settings.workers} workers and {settings.servers} servers: times and "
+                "memory are not theirs",
+                level="warning",
+            )
+            return SingleGroup(pick_device(settings.device, run))
+        raise fail(
+            UsageError,
+            "ZPS007",
+            f"the plan wants {settings.workers} workers and {settings.servers} servers, and this is one process",
+            owner=OWNER,
+            hint="`nlpkernel run` starts them",
+        )
+    device = pick_device(settings.device, run, run.rank)
+    link = Link(run.launch, run.rank, settings.timeout, run.pulse)
+    link.join()
+    run.notice(
+        "communicator zmq-ps",
+        f"{run.world} workers, {len(link.servers)} server{'s' * (len(link.servers) > 1)}",
+    )
+    kind = ZmqGroup if settings.mode == "sync" else FreeGroup
+    return kind(settings, run, link, device)
