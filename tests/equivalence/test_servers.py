@@ -55,3 +55,38 @@ def test_with_dropout_it_repeats_itself_and_resumes_bit_for_bit(lab, servers):
     )
     assert resumed.losses[len(ran.losses) :] == ran.losses[AT:]
     assert all(torch.equal(resumed.weights[name], each) for name, each in ran.weights.items())
+
+
+INT8 = {"use": "int8", "block": 64}
+#: Name to settings of the communicator.
+SMALLER = {
+    "fp16 up": {"compressor": {"use": "fp16"}},
+    "int8 up": {"compressor": INT8},
+    "bf16 down": {"down": {"use": "bf16"}},
+    "bf16 up, int8 down": {"compressor": {"use": "bf16"}, "down": INT8},
+}
+
+
+@pytest.mark.parametrize("name", SMALLER)
+def test_with_fewer_bytes_it_learns_as_well(lab, name):
+    ran = lab.run(name, 2, servers=2, communicator=SMALLER[name])
+    plain = lab.run("one")
+    assert ran.losses != plain.losses
+    assert ran.losses[-1] == pytest.approx(plain.losses[-1], rel=5e-3)
+
+
+def test_item_30_with_topk_it_resumes_bit_for_bit_with_what_its_workers_owe_and_have(lab):
+    changes = {
+        "model": {"dropout": 0.2},
+        "communicator": {
+            "compressor": {"use": "topk", "share": 0.2},
+            "down": {"use": "bf16"},
+            "chunk": 65536,
+        },
+    }
+    ran = lab.run("topk", 2, servers=2, **changes)
+    plain = lab.run("2 dropout a", 2, servers=2, model={"dropout": 0.2})
+    assert ran.losses[-1] < 1.1 * plain.losses[-1]
+    resumed = lab.run("topk, resumed", 2, servers=2, of="topk", resume=version_at(lab, "topk", AT), **changes)
+    assert resumed.losses[len(ran.losses) :] == ran.losses[AT:]
+    assert all(torch.equal(resumed.weights[key], each) for key, each in ran.weights.items())

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from nlpkernel import Plan
+from nlpkernel.engine.breakeven import BreakEven
 from nlpkernel.errors import PlanError
 from nlpkernel.hookspecs.communicator import Update
 from nlpkernel.hookspecs.everywhere import Facts
 from nlpkernel.state import Addends
 from nlpkernel_sdk import tiny_values
 from nlpkernel_torchdist.compress import one
-from nlpkernel_torchdist.compress.breakeven import BreakEven
 from nlpkernel_torchdist.compress.component import Int8, PowerSgd, TopK
 from nlpkernel_torchdist.compress.lanes import lane
 

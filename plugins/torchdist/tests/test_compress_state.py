@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from nlpkernel.engine.owed import Books, alone, total
 from nlpkernel.hookspecs.communicator import Held
 from nlpkernel.state import Addends, PerWorker, Piece, Replicated, Sharded, Spread, Summed
-from nlpkernel_torchdist.compress.owed import Books, alone, total
 from nlpkernel_torchdist.layout import Layout
 
 #: Whole sizes; `cut` is cut along tensor by rows, `norm` is on all workers.

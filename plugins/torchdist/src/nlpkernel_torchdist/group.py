@@ -14,6 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import Store
 
 from nlpkernel.engine.group import global_norm, named_gradients, run_microbatch, shares_of, update
+from nlpkernel.engine.owed import total
 from nlpkernel.errors import NlpkernelError, TrainingError, fail
 from nlpkernel.hookspecs.communicator import Axis, Held, Requirements, Update, Work
 from nlpkernel.state import Leaf
@@ -21,7 +22,6 @@ from nlpkernel_torchdist import exchange, meeting
 from nlpkernel_torchdist.agreement import agree
 from nlpkernel_torchdist.codes import OWNER
 from nlpkernel_torchdist.compress.breakeven import measure
-from nlpkernel_torchdist.compress.owed import total
 from nlpkernel_torchdist.compress.reduction import Reduction
 from nlpkernel_torchdist.failures import EXCHANGING
 from nlpkernel_torchdist.pace import Pace

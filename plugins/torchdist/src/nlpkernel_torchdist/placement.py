@@ -13,12 +13,12 @@ from torch.distributed.tensor import DTensor
 
 from nlpkernel.engine.group import finish, trainable, whole
 from nlpkernel.engine.materialise import allocate
+from nlpkernel.engine.owed import Books
 from nlpkernel.errors import PlanError, fail
 from nlpkernel.hookspecs.communicator import Axis, Held
 from nlpkernel.state import Kind, Replicated, Sharded
 from nlpkernel_torchdist import shards
 from nlpkernel_torchdist.component import OWNER
-from nlpkernel_torchdist.compress.owed import Books
 from nlpkernel_torchdist.pieces import rows, share
 from nlpkernel_torchdist.replicas import Replicas
 from nlpkernel_torchdist.sync import Alone, Reduced, Sync

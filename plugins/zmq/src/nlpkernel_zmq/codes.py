@@ -56,6 +56,30 @@ CODES: dict[str, tuple[str, str]] = {
         "system allows fewer than the workers of the plan may need, so the server does not begin. Raise the limit\n"
         "(`ulimit -n`, `LimitNOFILE=` of systemd) or take fewer workers.",
     ),
+    "ZPS016": (
+        "the compressor does not fit the pieces",
+        "Gradients and parameters travel in pieces of `chunk` bytes of what lies on a server. A compressor that looks\n"
+        "at whole matrices (powersgd) can only take pieces that have whole parameters, and none takes complex\n"
+        "numbers. Raise `chunk` above the bytes of what lies on a server, or choose bf16, fp16, int8 or topk.",
+    ),
+    "ZPS011": (
+        "the run ended where it was started",
+        "A worker that had joined from another machine was told that the run goes on no longer: it was interrupted,\n"
+        "or it failed. Its report and logs are in its folder, on the machine of `nlpkernel run`. Where it is started\n"
+        "again, repeat the command that joined it.",
+    ),
+    "ZPS012": (
+        "keys that are none, or not of this run",
+        "Workers of other machines come in with keys that the servers make for one run and keep in .servers/keys of\n"
+        "its folder, one file for each worker. The message says what is wrong with the file, or that the servers do\n"
+        "not take its keys. Copy the file of the run that goes on now, readable by you alone (mode 600).",
+    ),
+    "ZPS013": (
+        "servers cannot listen, or nobody does",
+        "`listen` of [communicator] names the address, or the interface, where servers wait for workers of other\n"
+        "machines. It is not one of this machine, or its port is taken by another process; or, for a worker that\n"
+        "joins, nobody listens at the address of its command. The message says which.",
+    ),
     "ZPS008": (
         "the optimizer on a server failed",
         "The message is the error of the optimizer of the plan, which runs on the servers. All workers end.",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from nlpkernel import component, hookimpl, setting
+from nlpkernel import component, extension, hookimpl, setting
 from nlpkernel.hookspecs.communicator import ProcessSpec
 from nlpkernel_zmq import fitting
 from nlpkernel_zmq.codes import OWNER as OWNER
@@ -64,6 +65,29 @@ class ZmqPs:
         unit="bytes",
         help="how much of a gradient one message is about",
     )
+    compressor: Any = extension(
+        "compressor",
+        default=None,
+        help="fewer bytes for gradients on their way to the servers: fp16, bf16, int8, topk, and powersgd where each "
+        "piece has whole parameters; on one machine it chooses frames",
+    )
+    listen: str | None = setting(
+        default=None,
+        help="the address, or the interface, of this machine at which servers wait for workers of other machines, with "
+        "keys that are made for the run; without it no port is opened",
+    )
+    local: int | None = setting(
+        default=None,
+        ge=1,
+        help="how many of the workers are started here; the others join from other machines (`nlpkernel join`). "
+        "Without it: all",
+    )
+    down: Any = extension(
+        "compressor",
+        default=None,
+        help="fewer bytes for what the servers change, on its way to the workers: bf16, fp16, int8 or topk; with mode "
+        "sync",
+    )
     device: str = setting(
         default="auto", help="where workers compute; auto: the accelerator of the worker's number"
     )
@@ -84,6 +108,31 @@ class ZmqPs:
         """Settings that do not go together."""
         if self.payload == "memory" and not hasattr(os, "memfd_create"):
             yield "payload", "shared memory between processes needs Linux (memfd); use frames"
+        if self.payload == "memory" and self.compresses:
+            yield "payload", "what a compressor makes travels in frames; use frames, or auto"
+        if self.down is not None and self.mode != "sync":
+            yield "down", "workers that do not wait for each other have different parameters; use mode sync"
+        if self.listen in ("*", "0.0.0.0", "::", ""):
+            yield "listen", "name the one address, or interface, at which the other machines reach this one"
+        if self.here > self.workers:
+            yield "local", f"there are {self.workers} workers in all"
+        if self.here < self.workers and self.listen is None:
+            yield (
+                "local",
+                "workers of other machines need `listen`, the address at which the servers wait for them",
+            )
+        if self.here < self.workers and self.payload == "memory":
+            yield "payload", "there is no memory to share with workers of other machines; use auto, or frames"
+
+    @property
+    def here(self) -> int:
+        """How many workers are started on this machine: numbers 0 up to that."""
+        return self.workers if self.local is None else self.local
+
+    @property
+    def compresses(self) -> bool:
+        """Whether anything is to travel in fewer bytes."""
+        return self.compressor is not None or self.down is not None
 
     def leases(self) -> Leases | None:
         """Who computes which window, where not all compute each together."""
@@ -99,10 +148,16 @@ class ZmqPs:
     @hookimpl
     def launch(self, run: Run) -> Sequence[ProcessSpec]:
         """The servers and the workers, on this machine. Each gets its share of the cores."""
-        share = str(max(1, (os.cpu_count() or 1) // self.workers))
+        from nlpkernel.supervise.post import WORLD
+        from nlpkernel_zmq.security.keys import START
+
+        share = str(max(1, (os.cpu_count() or 1) // self.here))
         own = {
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", share),
             SERVED: str(self.servers),
+            # Also those that join.
+            WORLD: str(self.workers),
+            START: secrets.token_hex(8),
         }
         servers = [
             ProcessSpec(name=f"server-{number}", environment=own, alone=self.replay > 0)
@@ -111,7 +166,7 @@ class ZmqPs:
         workers = [
             # The first one keeps the run's folder and its versions: without it the run begins again from one.
             ProcessSpec(name=f"worker-{rank}", rank=rank, environment=own, alone=rank > 0)
-            for rank in range(self.workers)
+            for rank in range(self.here)
         ]
         return [*servers, *workers]
 

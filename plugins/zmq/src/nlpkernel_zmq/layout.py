@@ -48,6 +48,19 @@ class Stretch:
 
 
 @attrs.frozen
+class Equals:
+    """So many workers that each have the whole model, as `nlpkernel.engine.owed` wants it."""
+
+    data: int
+    tensor: int = 1
+    pipe: int = 1
+
+    def coordinates(self, rank: int) -> dict[str, int]:
+        """Where a worker stands."""
+        return {"pipe": 0, "data": rank, "tensor": 0}
+
+
+@attrs.frozen
 class Space:
     """What lies on one shard."""
 

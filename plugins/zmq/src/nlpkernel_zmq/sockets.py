@@ -17,6 +17,7 @@ import zmq
 
 from nlpkernel.errors import UsageError, fail
 from nlpkernel_zmq.codes import OWNER
+from nlpkernel_zmq.security.keys import Ticket
 from nlpkernel_zmq.wire.frames import LARGEST_HEADER, PREAMBLE
 
 #: The file that says which process keeps the folder.
@@ -90,13 +91,27 @@ def router(context: zmq.Context[zmq.Socket[bytes]], where: str, largest: int) ->
     return made
 
 
-def dealer(context: zmq.Context[zmq.Socket[bytes]], where: str, largest: int) -> zmq.Socket[bytes]:
-    """A socket that connects to one such."""
+def dealer(
+    context: zmq.Context[zmq.Socket[bytes]],
+    where: str,
+    largest: int,
+    ticket: Ticket | None = None,
+    *,
+    connect: bool = True,
+) -> zmq.Socket[bytes]:
+    """A socket that connects to one such, with keys where it is on another machine."""
     made = context.socket(zmq.DEALER)
     _set(made, largest)
+    if ticket is not None:
+        made.setsockopt(zmq.CURVE_SERVERKEY, ticket.server.encode("ascii"))
+        made.setsockopt(zmq.CURVE_PUBLICKEY, ticket.own.public.encode("ascii"))
+        made.setsockopt(zmq.CURVE_SECRETKEY, ticket.own.secret.encode("ascii"))
+        if where.startswith("tcp://["):
+            made.setsockopt(zmq.IPV6, 1)
     # What is sent while there is no connection would reach whoever listens there next.
     made.setsockopt(zmq.IMMEDIATE, 1)
-    made.connect(where)
+    if connect:
+        made.connect(where)
     return made
 
 

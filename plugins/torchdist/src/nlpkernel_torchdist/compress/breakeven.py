@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
-import attrs
 import torch
 import torch.distributed as dist
 
+from nlpkernel.engine.breakeven import BreakEven
 from nlpkernel.hookspecs.compressor import Compressor, Span
 from nlpkernel_torchdist import exchange
 from nlpkernel_torchdist.compress.reduction import Reduction
@@ -20,47 +19,6 @@ from nlpkernel_torchdist.cost import ring
 _MOST, _FIRST, _SECONDS = 1 << 21, 1 << 16, 0.06
 #: How often; the median counts.
 _TIMES = 5
-
-
-@attrs.frozen(kw_only=True)
-class BreakEven:
-    """What was found. plain, sent: bytes that a worker sends in a step without and with the compressor. seconds: what
-    an exchange with it takes in a step beyond the time of its bytes: to encode, to add up, to decode. link: bytes in a
-    second that a worker sends in an exchange without it."""
-
-    name: str
-    plain: float
-    sent: float
-    seconds: float
-    link: float
-
-    @property
-    def limit(self) -> float:
-        """The link, in bytes a second, below which it saves more time than it takes, where neither is hidden behind
-        other work."""
-        if self.sent >= self.plain:
-            return 0.0
-        return (self.plain - self.sent) / self.seconds if self.seconds > 0 else math.inf
-
-    @property
-    def pays(self) -> bool:
-        """Whether this link is below."""
-        return self.link < self.limit
-
-    def __str__(self) -> str:
-        sizes = (
-            f"compressor {self.name}: a worker sends {self.sent:,.0f} bytes a step instead of {self.plain:,.0f} "
-            f"({self.sent / self.plain:.1%})"
-        )
-        if self.limit == 0:
-            return f"{sizes}: among so many workers it never pays"
-        if self.limit == math.inf:
-            return f"{sizes}; it takes no more time than that saves on any link, and pays"
-        outcome = "it pays" if self.pays else "it slows the run down"
-        return (
-            f"{sizes}; to encode, add up and decode takes {self.seconds * 1e3:.3g} ms more, so it pays on links below "
-            f"{_gigabits(self.limit)}, and this one carries {_gigabits(self.link)}: {outcome}"
-        )
 
 
 def measure(reduction: Reduction, fresh: Compressor, gradients: int) -> BreakEven | None:
@@ -133,7 +91,3 @@ def _sample(spans: Sequence[Span], room: int) -> Iterator[Span]:
         rows = min(shape[0], max(1, room // row))
         yield Span.whole(span.name, (rows, *shape[1:]))
         room = max(0, room - rows * row)
-
-
-def _gigabits(rate: float) -> str:
-    return f"{rate * 8 / 1e9:.2g} Gbit/s"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from nlpkernel.engine import owed
 from nlpkernel.engine.group import SingleGroup
 from nlpkernel.state import Leaf
-from nlpkernel_torchdist.compress import owed
 
 if TYPE_CHECKING:
     from nlpkernel.hookspecs.communicator import Update, Work

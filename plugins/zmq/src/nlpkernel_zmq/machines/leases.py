@@ -89,6 +89,13 @@ class Leases:
             del self.held[worker]
             self.clocks[worker] += 1
 
+    def settled(self, window: int) -> None:
+        """A window has been applied, whoever pushed it: nobody has to do it any more."""
+        if window in self._again:
+            self._again.remove(window)
+        for worker in [worker for worker, held in self.held.items() if held == window]:
+            self.done(worker, window)
+
     @property
     def quiet(self) -> bool:
         """Whether nothing is under way."""

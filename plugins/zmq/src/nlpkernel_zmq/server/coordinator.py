@@ -55,7 +55,10 @@ class Limits:
 
 class Coordinator:
     """See the module. `send` answers a connection, `decided` tells the shard of this process: (decision, epoch, owners
-    of the next round). began: the run goes on already, with this round at hand and these owners."""
+    of the next round). `leases` gives windows out where not all compute each together; `applied` says whether the shard
+    of this process has applied one. began: the run goes on already, with this round at hand and these owners. Of the
+    workers so many are `here`; the others join from other machines, and come in later. waits: the run does not begin
+    without them."""
 
     def __init__(
         self,
@@ -68,15 +71,20 @@ class Coordinator:
         decided: Callable[[Decision, int, tuple[int, ...]], None],
         notice: Callable[[str], None],
         leases: Leases | None = None,
+        applied: Callable[[int], bool] = lambda window: False,
+        here: int | None = None,
+        waits: bool = False,
     ) -> None:
         self._workers, self._endpoints, self._limits = workers, tuple(endpoints), limits
         self._generation, self._send, self._decided, self._notice = generation, send, decided, notice
+        self._here = workers if here is None else here
+        self._waits = waits
         self.peers: dict[bytes, Peer] = {}
         self._members = Members()
         self._meetings = Meetings()
         self._sequencer = Sequencer(len(endpoints))
         self._order = Order(len(endpoints))
-        self.leases = leases
+        self.leases, self._applied = leases, applied
         self.began = False
         #: Workers that came into the run later, and those of them that own no share yet.
         self._late: set[int] = set()
@@ -89,10 +97,15 @@ class Coordinator:
         self._holder: bytes | None = None
         self._restored: float | None = None
         self._unsure: tuple[int, Sequence[int]] | None = None
+        #: Who is to say hello again before the owners of another round are known, and what waits for that.
+        self._expected: set[int] = set()
+        self._pending: list[tuple[Decision, bytes | None]] = []
 
     def restore(self, round: int, owners: Sequence[int], now: float, *, sure: bool) -> None:
         """The run goes on: what a snapshot knows of it. Where it knows of no update yet, nobody knows whether the
         workers have begun; one that took part says so."""
+        self._restored, self._expected = now, set(owners)
+        self._order.next = max(self._order.next, round)
         if not sure:
             self._unsure = round, owners
             return
@@ -100,12 +113,13 @@ class Coordinator:
         self.began = True
         self._members.restore(round, owners)
         self._owners[round] = self._owners[round - 1] = dict.fromkeys(owners)
-        self._restored = now
 
     # -- who is there -------------------------------------------------------------------------------------------------
 
-    def hello(self, who: bytes, hello: m.Hello, now: float) -> None:
-        """Somebody says hello."""
+    def hello(self, who: bytes, hello: m.Hello, now: float, endpoints: tuple[str, ...] | None = None) -> None:
+        """Somebody says hello. endpoints: where it finds the shards, if not on this machine."""
+        if self._withholds(hello):
+            return
         if hello.took_part and self._unsure is not None and not self.began:
             self.restore(*self._unsure, now, sure=True)
         if hello.role == "worker" and not self._enter(who, hello):
@@ -125,7 +139,21 @@ class Coordinator:
             if other != who and (peer.role, peer.number) == (hello.role, hello.number):
                 del self.peers[other]
         self.peers[who] = Peer(hello.role, hello.number, hello.incarnation)
-        self._send(who, self._welcome(hello), None)
+        self._send(who, self._welcome(hello, endpoints), None)
+        self._decide()
+
+    def _all_joined(self) -> bool:
+        """Whether no worker that the run waited for is still about to open what it needs: from the second round on it
+        takes part."""
+        if self._waits and not self.began:
+            return not any(worker in self._waiting for worker in self._members.living)
+        return True
+
+    def _withholds(self, hello: m.Hello) -> bool:
+        """Whether a worker of this machine, which says hello again and again, has to wait for those that join."""
+        if hello.role != "worker" or hello.number >= self._here or self.began or hello.took_part:
+            return False
+        return self._waits and not set(range(self._here, self._workers)) <= self._members.living.keys()
 
     def _enter(self, who: bytes, hello: m.Hello) -> bool:
         worker, members = hello.number, self._members
@@ -144,10 +172,17 @@ class Coordinator:
             text = f"worker {worker} was counted as lost, or was replaced by another process"
             self._send(who, m.Reject(code="fenced", text=text), None)
             return False
-        if self.began and not hello.took_part and entry is not Entry.BACK:
+        joins = worker >= self._here
+        if joins:
+            # It has no part in versions and meetings: neither needs another machine.
+            self._late.add(worker)
+        if (self.began or joins) and not hello.took_part and entry is not Entry.BACK:
             self._late.add(worker)
             self._waiting.add(worker)
-            self._notice(f"worker {worker} comes into the run, which goes on")
+            after = ", which goes on" if self.began else ""
+            self._notice(
+                f"worker {worker} comes into the run{' from another machine' if joins else ''}{after}"
+            )
             self._hand_out(members.leases())
         if self.leases is not None:
             self.leases.join(worker)
@@ -169,6 +204,7 @@ class Coordinator:
         self._hand_out(leases)
         for key, found in self._meetings.changed_by(self._who_meets).items():
             self._tell_met(key, found)
+        self._decide()
 
     def _hand_out(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
@@ -182,6 +218,7 @@ class Coordinator:
         if self._restored is not None and now - self._restored > 4 * self._limits.beat + 2:
             self._restored = None
             self._hand_out(self._members.leases())
+            self._decide()
         for worker, pulse in list(self._pulses.items()):
             limit = self._limits.silence
             if limit is not None and now - pulse.heard > limit:
@@ -233,11 +270,15 @@ class Coordinator:
             self._meet(worker, message.key, word)
         elif isinstance(message, m.Enlist):
             self._waiting.discard(worker)
+            self._decide()
         elif isinstance(message, m.Claim) and self.leases is not None:
             self._claim(worker, message)
         elif isinstance(message, m.Hold) and self.leases is not None:
             self._hold(who, message)
         elif isinstance(message, m.Leave):
+            if message.early:
+                self._lost(worker, self.peers[who].incarnation)
+                return
             # Its number stays taken: others may be at a meeting for which its word is there already.
             self._pulses.pop(worker, None)
             if self.leases is not None:
@@ -272,12 +313,12 @@ class Coordinator:
         round, _, _ = key.partition(":")
         number = int(round) if round.lstrip("-").isdecimal() else -1
         if number < 0 or number not in self._owners:
-            return set(range(self._workers))
+            return set(range(self._here))
         living = self._members.living
         return {
             worker
             for worker, incarnation in self._owners[number].items()
-            if worker in living and incarnation in (None, living[worker][1])
+            if worker < self._here and worker in living and incarnation in (None, living[worker][1])
         }
 
     # -- rounds -------------------------------------------------------------------------------------------------------
@@ -306,10 +347,14 @@ class Coordinator:
 
     def _commit(self, decision: Decision, who: bytes | None) -> None:
         new = decision.round not in self._owners or decision.round + 1 not in self._owners
+        back = self._restored is None or self._expected <= self._members.living.keys()
+        if new and self.leases is None and not (back and self._all_joined()):
+            # Its owners are there, since they pushed it, and will say so here as well. Or a worker that the run waited
+            # for is about to be ready.
+            self._pending.append((decision, who))
+            return
         if self.leases is not None:
-            for worker, window in list(self.leases.held.items()):
-                if window == decision.round:
-                    self.leases.done(worker, window)
+            self.leases.settled(decision.round)
             owners: tuple[int, ...] = ()
         elif new:
             if decision.round not in self._owners:
@@ -337,6 +382,12 @@ class Coordinator:
         self._decided(decision, epoch, owners)
         self._grant()
 
+    def _decide(self) -> None:
+        """Commit what waited for workers to say hello again."""
+        pending, self._pending = self._pending, []
+        for decision, who in pending:
+            self._commit(decision, who)
+
     def _open(self, round: int) -> tuple[int, ...]:
         owners = self._members.open(round, self._waiting)
         self._owners[round] = {worker: self._members.living[worker][1] for worker in owners}
@@ -346,6 +397,12 @@ class Coordinator:
 
     def _claim(self, worker: int, claim: m.Claim) -> None:
         assert self.leases is not None
+        mine = self.leases.held.get(worker, claim.held)
+        if mine >= 0 and self._applied(mine):
+            # Pushed before, by itself or by another one; what came again said nothing new.
+            self.leases.settled(mine)
+            if claim.held >= 0:
+                return
         if claim.held >= 0 and worker not in self.leases.held:
             self.leases.holds(worker, claim.held)
         else:
@@ -380,13 +437,20 @@ class Coordinator:
             if (peer.role, peer.number) == ("worker", worker):
                 self._send(who, message, None)
 
-    def _welcome(self, hello: m.Hello) -> m.Welcome:
+    def tell_over(self, text: str) -> None:
+        """Say to the workers of other machines that the run goes on no longer: that it is over, or why."""
+        message: m.Message = m.Abort(text=text, worker=0) if text else m.Leave()
+        for who, peer in self.peers.items():
+            if peer.role == "worker" and peer.number >= self._here:
+                self._send(who, message, None)
+
+    def _welcome(self, hello: m.Hello, endpoints: tuple[str, ...] | None) -> m.Welcome:
         return m.Welcome(
             generation=self._generation,
             beat=self._limits.beat,
             epoch=self._members.epoch,
             members=tuple(sorted(self._members.living)),
-            servers=self._endpoints,
+            servers=self._endpoints if endpoints is None else endpoints,
             began=hello.role == "worker" and hello.number in self._late,
         )
 

@@ -52,12 +52,12 @@ class FreeShard(Shard):
         """Those that are numbered first, in the order of their numbers."""
         self._windows.renumber()
         self._decisions.clear()
-        for number, window in sorted(
-            (self._numbers[each], each) for each in self.told if each in self._numbers
-        ):
-            self._ready(window, self.told[window], number)
-        for window in sorted(self.told.keys() - self._numbers.keys()):
-            self._ready(window, self.told[window], -1)
+        # Of what is said, some may be forgotten at once.
+        said = dict(self.told)
+        known = sorted((self._numbers.get(window, -1), window) for window in said)
+        # Those that have no number come last.
+        for number, window in sorted(known, key=lambda each: each[0] < 0):
+            self._ready(window, said[window], number)
 
     def welcome(self, who: bytes) -> None:
         """Say again what became of its last window, with the parameters as they are now."""
@@ -71,6 +71,10 @@ class FreeShard(Shard):
         for window in [window for window, number in self._numbers.items() if number < before]:
             del self._numbers[window]
             self.told.pop(window, None)
+
+    def is_applied(self, round: int) -> bool:
+        """Whether a window has been applied here."""
+        return self._windows.is_applied(round)
 
     def applied(self) -> tuple[int, list[int]]:
         """All windows before the first number have been applied, and these."""
@@ -93,7 +97,7 @@ class FreeShard(Shard):
         chunk = self._piece(push)
         self._one_share(push.share, push.of)
         self._taken_over(who, push.round)
-        source = self._source(self.sessions[who], push.place, push.start, push.stop, payload)
+        source = self._gradient(who, push, chunk, payload)
         if self._known(who, self._windows.push(push.round, chunk), push.round):
             return
         self._at(who, push.round).pieces[chunk] = source

@@ -18,6 +18,7 @@ from nlpkernel_zmq.memory import available
 from nlpkernel_zmq.release import RELEASE
 from nlpkernel_zmq.server.coordinator import Coordinator, Limits
 from nlpkernel_zmq.server.descriptors import reserve
+from nlpkernel_zmq.server.door import Door
 from nlpkernel_zmq.server.free import FreeShard
 from nlpkernel_zmq.server.generation import Generation
 from nlpkernel_zmq.server.shard import Shard
@@ -27,12 +28,15 @@ from nlpkernel_zmq.wire.frames import BadFrame
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run
+    from nlpkernel.hookspecs.compressor import Compressor
     from nlpkernel_zmq.component import ZmqPs
     from nlpkernel_zmq.server.model import MakeOptimizer
 
 _log = logging.getLogger("nlpkernel.zmq")
 #: Seconds between two beats of a shard to the coordinator.
 BEAT = 0.5
+#: Seconds that workers of other machines get to take the last parameters, and milliseconds for the last words to them.
+_FAREWELL, _LINGER = 1.5, 300
 #: Bytes of a payload beside pieces of a gradient: words of a meeting.
 _LARGEST = 64 << 20
 #: What comes in many messages, or goes before those.
@@ -49,8 +53,16 @@ def serve(settings: ZmqPs, run: Run, make: MakeOptimizer) -> None:
         server = Server(settings, run, number, generation.number, make, snapshots)
         try:
             server.run()
+        except SystemExit:
+            server.farewell()
+            raise
         finally:
             server.close()
+
+
+def _made(run: Run, component: Any) -> Compressor | None:
+    made: Compressor | None = None if component is None else run.ask(component, "create_compressor")
+    return made
 
 
 class Server:
@@ -70,6 +82,13 @@ class Server:
         self._context = zmq.Context()
         self._poller = zmq.Poller()
         sockets.keep(run.launch, first=number == 0)
+        self._here = settings.here
+        #: Where workers of other machines come in.
+        self._door: Door | None = None
+        if settings.listen is not None:
+            self._door = Door(settings, settings.listen, run, number, self._context)
+        #: Whether the first worker has said that it has done its part.
+        self._over = False
         self._data = self._bind(f"shard-{number}")
         self._control: zmq.Socket[bytes] | None = self._bind("control") if number == 0 else None
         self._up: zmq.Socket[bytes] | None = None
@@ -88,7 +107,10 @@ class Server:
             send=lambda who, message, payload: self._send(self._data, who, message, payload),
             ready=self._ready,
             notice=self._notice,
-            share_memory=settings.payload == "memory" or (settings.payload == "auto" and available()),
+            share_memory=settings.payload == "memory"
+            or (settings.payload == "auto" and not settings.compresses and available()),
+            compressor=_made(run, settings.compressor),
+            down=_made(run, settings.down),
         )
         self.shard.recover()
         self.coordinator: Coordinator | None = None
@@ -112,9 +134,13 @@ class Server:
             decided=self._decided,
             notice=self._notice,
             leases=settings.leases(),
+            applied=self.shard.is_applied,
+            here=settings.here,
+            # One that is started again does not wait: whoever joined may not be there any more.
+            waits=self._door is not None and not self._door.keys.again,
         )
         if self.shard.began:
-            owners = self.shard.owners or tuple(range(run.world))
+            owners = self.shard.owners or tuple(range(settings.here))
             sure = self.shard.next > self.shard.first
             self.coordinator.restore(self.shard.next, owners, time.monotonic(), sure=sure)
             if isinstance(self.shard, FreeShard) and self.coordinator.leases is not None:
@@ -123,21 +149,39 @@ class Server:
 
     def run(self) -> None:
         """Answer, for ever."""
-        pulse = self._run.pulse
         while True:
-            for socket, _ in self._poller.poll(1 if self._waiting else int(BEAT * 1000)):
-                for _ in range(64):
-                    if not self._take(socket):
-                        break
-            pulse.moves += 1
-            self._flush()
+            self._turn(BEAT)
             self._beat()
+
+    def _turn(self, seconds: float) -> None:
+        for socket, _ in self._poller.poll(1 if self._waiting else int(seconds * 1000)):
+            for _ in range(64):
+                if not self._take(socket):
+                    break
+        self._run.pulse.moves += 1
+        self._flush()
+
+    def farewell(self) -> None:
+        """The workers of this machine are done: let those of others take the last parameters, and tell them."""
+        if self._door is None:
+            return
+        deadline = time.monotonic() + _FAREWELL
+        while time.monotonic() < deadline and self._others():
+            self._turn(0.05)
+        if self.coordinator is not None:
+            text = "the run was ended, or begins again" if not self._over else ""
+            self.coordinator.tell_over(text)
+
+    def _others(self) -> bool:
+        return any(session.worker >= self._here for session in self.shard.sessions.values())
 
     def close(self) -> None:
         """Close the sockets, and leave nothing behind."""
         for socket in (self._data, self._control, self._up):
             if socket is not None:
-                socket.close(0)
+                socket.close(0 if self._door is None else _LINGER)
+        if self._door is not None:
+            self._door.close(over=self._over)
         self._context.term()
         if self._snapshots is not None:
             self._snapshots.remove()
@@ -161,7 +205,11 @@ class Server:
                 raise BadFrame("header", f"a message of {len(frames)} frames")
             message = m.unpack(frames[1].buffer)
             payload = frames[2].buffer if len(frames) == 3 else None
-            self._answer(socket, who, message, payload)
+            joined = None if self._door is None else self._door.worker_of(frames[0])
+            if joined is None:
+                self._answer(socket, who, message, payload)
+            elif self._let_in(socket, who, message, joined):
+                self._answer(socket, who, message, payload, joined)
         except BadFrame as error:
             self._refused += 1
             if self._refused & (self._refused - 1) == 0:
@@ -170,17 +218,41 @@ class Server:
             self._send(socket, who, m.Reject(code=error.code, text=error.reason), None)
         return True
 
+    def _let_in(self, socket: zmq.Socket[bytes], who: bytes, message: m.Message, joined: int) -> bool:
+        """Whether a message that came with a worker's key is that worker's."""
+        if isinstance(message, m.Hello):
+            if message.role in ("worker", "pulse") and message.number == joined:
+                return True
+            text = f"the keys are those of worker {joined}, and {message.role} {message.number} says hello with them"
+            self._send(socket, who, m.Reject(code="key", text=text), None)
+            return False
+        if socket is self._control and self.coordinator is not None:
+            peer = self.coordinator.peers.get(who)
+            return peer is None or peer.number == joined
+        session = self.shard.sessions.get(who)
+        return session is None or session.worker == joined
+
     def _answer(
-        self, socket: zmq.Socket[bytes], who: bytes, message: m.Message, payload: memoryview | None
+        self,
+        socket: zmq.Socket[bytes],
+        who: bytes,
+        message: m.Message,
+        payload: memoryview | None,
+        joined: int | None = None,
     ) -> None:
         at_control = socket is self._control
         if isinstance(message, m.Hello):
-            if message.run != self._run.launch or message.release != RELEASE:
+            run, endpoints = self._run.launch, None
+            if joined is not None and self._door is not None:
+                run, endpoints = self._door.keys.run, self._door.endpoints()
+                if endpoints is None:
+                    return  # Another server is not there yet. It says hello again.
+            if message.run != run or message.release != RELEASE:
                 text = "it is of another start of the run, or of another release"
                 self._send(socket, who, m.Reject(code="run", text=text), None)
             elif at_control:
                 assert self.coordinator is not None
-                self.coordinator.hello(who, message, time.monotonic())
+                self.coordinator.hello(who, message, time.monotonic(), endpoints)
             else:
                 self.shard.hello(who, message)
                 self._send(socket, who, self._welcome(), None)
@@ -194,6 +266,8 @@ class Server:
             assert self.coordinator is not None
             self.coordinator.handle(who, message, payload, time.monotonic())
         else:
+            if isinstance(message, m.Leave) and self.shard.sessions[who].worker == 0:
+                self._over = True
             try:
                 self.shard.handle(who, message, payload)
             except (RuntimeError, ValueError, TypeError) as error:
@@ -267,6 +341,8 @@ class Server:
 
     def _bind(self, name: str) -> zmq.Socket[bytes]:
         made = sockets.router(self._context, sockets.endpoint(self._run.launch, name), _LARGEST)
+        if self._door is not None:
+            self._door.bind(made, name)
         self._poller.register(made, zmq.POLLIN)
         return made
 

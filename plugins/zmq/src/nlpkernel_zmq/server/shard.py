@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import msgpack  # type: ignore[import-untyped, unused-ignore]
@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from nlpkernel_zmq import blobs
+from nlpkernel_zmq.compress.down import Copy
+from nlpkernel_zmq.compress.pieces import Coders
 from nlpkernel_zmq.machines.rounds import Rounds, Verdict
 from nlpkernel_zmq.machines.sequencer import Decision, Told
 from nlpkernel_zmq.memory import Memory, host
@@ -19,6 +21,9 @@ from nlpkernel_zmq.server.snapshots import Snapshots
 from nlpkernel_zmq.wire import messages as m
 from nlpkernel_zmq.wire.frames import BadFrame
 from nlpkernel_zmq.wire.tensors import buffer_of, view_of
+
+if TYPE_CHECKING:
+    from nlpkernel.hookspecs.compressor import Compressor
 
 #: Bytes that what is trained may take as it travels, and the optimizer's state beside the parameters.
 LARGEST_SCHEMA, STATE_FACTOR, STATE_LEAST = 256 << 20, 16, 64 << 20
@@ -38,7 +43,8 @@ class Session:
 
 class Shard:
     """See the module; rounds of all workers together. `send` answers a connection, `ready` tells the coordinator:
-    (round, what was found, number of the update or -1)."""
+    (round, what was found, number of the update or -1). compressor: what workers may have made pieces smaller with.
+    down: what makes parameters smaller on their way back."""
 
     def __init__(
         self,
@@ -51,11 +57,16 @@ class Shard:
         ready: Callable[[int, Told, int], None],
         notice: Callable[[str], None],
         share_memory: bool,
+        compressor: Compressor | None = None,
+        down: Compressor | None = None,
     ) -> None:
         self.number, self._workers = number, workers
         self._snapshots, self._make = snapshots, make
         self._send, self._ready, self._notice = send, ready, notice
         self._share_memory = share_memory
+        self._compressor, self._way_down = compressor, down
+        self._copy: Copy | None = None
+        self._up: Coders | None = None
         self.sessions: dict[bytes, Session] = {}
         #: What was said of each round that some shard may have to do again.
         self.told: dict[int, Told] = {}
@@ -89,6 +100,10 @@ class Shard:
         if self._model is None or not self.began:
             raise BadFrame("field", "the run has not begun here")
         return self._model
+
+    def is_applied(self, round: int) -> bool:
+        """Whether a round has been applied here."""
+        return round < self.next
 
     def say_again(self) -> None:
         """Tell a coordinator that was started again what it does not know any more."""
@@ -162,7 +177,7 @@ class Shard:
         if self._schema is None:
             raise BadFrame("field", f"{what} before the schema")
         space = self._schema.spaces()[self.number].bytes
-        if what == "parameters":
+        if what == "parameters" or (what == "reference" and self._way_down is not None):
             return space
         if what == "optimizer":
             return STATE_FACTOR * space + STATE_LEAST
@@ -187,6 +202,12 @@ class Shard:
         with torch.no_grad():
             if values:
                 model.memory.tensor.copy_(view_of(values, torch.uint8, len(values)))
+        if self._copy is not None:
+            known = self._incoming.pop((worker, "reference"), values)
+            if len(known) != model.space.bytes:
+                raise BadFrame("field", f"{len(known)} bytes of a reference of {model.space.bytes}")
+            if known:
+                self._copy.values.copy_(view_of(known, torch.uint8, len(known)))
         state = self._incoming.pop((worker, "optimizer"), None)
         facts, tensors = blobs.unpack(state) if state else ({}, {})
         model.take_state(tensors, facts.get("plain", {}))
@@ -219,6 +240,10 @@ class Shard:
             size = schema.spaces()[self.number].bytes
             memory = Memory.shared(size) if self._share_memory else Memory.private(size)
             self._model = ShardModel(schema, self.number, memory, self._make)
+            if self._compressor is not None:
+                self._up = Coders(self._compressor, schema.parameters, self._model.space, schema.chunk)
+            if self._way_down is not None:
+                self._copy = Copy(self._way_down, schema.parameters, self._model.space, schema.chunk)
         return self._model
 
     def _start(self, number: int, facts: Mapping[str, Any]) -> None:
@@ -234,13 +259,21 @@ class Shard:
         chunk = self._piece(push)
         self._check_shares(push.of)
         # Where it lies in the worker's memory it is read there; the worker leaves it alone until the round is over.
-        source = self._source(self.sessions[who], push.place, push.start, push.stop, payload)
+        source = self._gradient(who, push, chunk, payload)
         verdict = self._rounds.push(push.round, push.share, push.of, chunk)
         if self._answered(who, verdict, push.round, push.share):
             return
         self._staged[push.share, chunk] = source
         self._add_up(chunk)
         self._ready_if_complete()
+
+    def _gradient(self, who: bytes, push: m.Push, chunk: int, payload: memoryview | None) -> Tensor:
+        """The bytes of a piece of a gradient, which may have come encoded."""
+        if not push.codec:
+            return self._source(self.sessions[who], push.place, push.start, push.stop, payload)
+        if self._up is None or push.codec != self._up.name or push.place >= 0:
+            raise BadFrame("field", f"a piece that {push.codec[:40]!r} has made is not expected")
+        return self._up.decode_bytes(chunk, payload)
 
     def _check_shares(self, of: int) -> None:
         if of > self._workers:
@@ -304,6 +337,7 @@ class Shard:
         if decision.finite:
             self.model.step(decision.norm, ends[0].factor)
             self._updates += 1
+        changes = None if self._copy is None else self._copy.advance(self.model.memory.tensor)
         self._rounds.commit()
         self._forget_round()
         self.owners = owners
@@ -311,7 +345,10 @@ class Shard:
         self._write()
         self._last = attrs.evolve(self._last, durable=self.durable if self._protected else -1)
         for who in list(self.sessions):
-            self._give(who, self._last)
+            if changes is None:
+                self._give(who, self._last)
+            else:
+                self._give_changes(who, self._last, changes)
 
     def _release(
         self, decision: Decision, ends: list[m.End], epoch: int, owners: tuple[int, ...]
@@ -345,7 +382,25 @@ class Shard:
         self._send(who, release if shared else attrs.evolve(release, arena=None), None)
         if not shared:
             # Nothing changes them before all workers have them and have pushed again.
-            self._give_frames(who, release.round, self.model.memory.tensor)
+            own = self.model.memory.tensor
+            self._give_frames(who, release.round, own if self._copy is None else self._copy.values.clone())
+
+    def _give_changes(self, who: bytes, release: m.Release, changes: Sequence[Tensor | None]) -> None:
+        """A round's end to one that has all that was before it, and what to add."""
+        assert self._copy is not None
+        self._send(who, release, None)
+        size = self.model.schema.chunk
+        for chunk, wire in enumerate(changes):
+            if who not in self.sessions:
+                return
+            start, round = chunk * size, release.round
+            stop = min(start + size, self.model.space.bytes)
+            if wire is None:
+                params = m.Params(round=round, start=start, stop=stop)
+                self._send(who, params, buffer_of(self._copy.piece(self._copy.values, chunk).clone()))
+            else:
+                params = m.Params(round=round, start=start, stop=stop, codec=self._copy.name, base=round - 1)
+                self._send(who, params, buffer_of(wire))
 
     def _give_frames(self, who: bytes, round: int, values: Tensor) -> None:
         size = self.model.schema.chunk
@@ -427,6 +482,8 @@ class Shard:
         }
         named = {f"state/{path}": value for path, value in tensors.items()}
         try:
+            if self._copy is not None:
+                named["reference"] = self._copy.values
             self._snapshots.write(facts, {"parameters": model.memory.tensor, **named})
         except OSError as error:
             if self._protected:
@@ -455,6 +512,8 @@ class Shard:
         model = self._built(self._schema)
         with torch.no_grad():
             model.memory.tensor.copy_(tensors.pop("parameters"))
+            if self._copy is not None:
+                self._copy.values.copy_(tensors.pop("reference"))
         model.take_state(
             {path.removeprefix("state/"): each for path, each in tensors.items()}, facts["plain"]
         )

@@ -276,10 +276,14 @@ class Abort(Message):
 @_message
 @attrs.frozen(kw_only=True)
 class Leave(Message):
-    """The sender has done its part, and will not be missed."""
+    """The sender has done its part, and will not be missed; `early`: it goes before the end, and others are to do its
+    shares. Of the coordinator: the run is over.
+    """
 
     KIND = Kind.LEAVE
-    WAY = "worker to coordinator and shards"
+    WAY = "worker to coordinator and shards, coordinator to worker"
+
+    early: bool = False
 
 
 @_message
@@ -337,8 +341,9 @@ class Commit(Message):
 @_message
 @attrs.frozen(kw_only=True)
 class Put(Message):
-    """Bytes `start` to `stop` of the `total` of `what` ("schema", "parameters", "optimizer"), in the payload or in
-    shared memory, where the whole begins at `place`. They come in order; one that starts at 0 begins anew.
+    """Bytes `start` to `stop` of the `total` of `what` ("schema", "parameters", "optimizer", and "reference": the
+    parameters as workers have them, where differences from them travel), in the payload or in shared memory, where the
+    whole begins at `place`. They come in order; one that starts at 0 begins anew.
     """
 
     KIND = Kind.PUT
@@ -460,7 +465,8 @@ class Release(Message):
 @_message
 @attrs.frozen(kw_only=True)
 class Params(Message):
-    """Bytes `start` to `stop` of the shard's space of parameters after a round."""
+    """Bytes `start` to `stop` of the shard's space of parameters after a round. With a `codec` the payload is what it
+    made of the difference from what the worker has after round `base` (-1: as the run begins), which is to be added."""
 
     KIND = Kind.PARAMS
     WAY = "shard to worker"
@@ -470,6 +476,7 @@ class Params(Message):
     start: int
     stop: int
     codec: str = ""
+    base: Index = -1
 
     def __attrs_post_init__(self) -> None:
         _ordered(self, self.start, self.stop)

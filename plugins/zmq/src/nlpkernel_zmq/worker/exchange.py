@@ -13,6 +13,8 @@ from torch import Tensor
 from nlpkernel.errors import TrainingError, fail
 from nlpkernel_zmq import blobs
 from nlpkernel_zmq.codes import OWNER
+from nlpkernel_zmq.compress.down import Copy
+from nlpkernel_zmq.compress.up import Up
 from nlpkernel_zmq.fitting import slots
 from nlpkernel_zmq.layout import ALIGN, Parameter
 from nlpkernel_zmq.memory import Memory, available
@@ -25,6 +27,7 @@ from nlpkernel_zmq.worker.gradients import Gradients, Pushed
 
 if TYPE_CHECKING:
     from nlpkernel.hookspecs.communicator import Work
+    from nlpkernel.hookspecs.compressor import Compressor
     from nlpkernel.hookspecs.model import ParameterGroup
     from nlpkernel_zmq.component import ZmqPs
     from nlpkernel_zmq.worker.link import Link, Server
@@ -39,7 +42,15 @@ class Exchange:
     """See the module. round: the round of all workers that is next, or at hand."""
 
     def __init__(
-        self, settings: ZmqPs, link: Link, work: Work, groups: Sequence[ParameterGroup], *, whole: bool
+        self,
+        settings: ZmqPs,
+        link: Link,
+        work: Work,
+        groups: Sequence[ParameterGroup],
+        *,
+        whole: bool,
+        compressor: Compressor | None = None,
+        down: Compressor | None = None,
     ) -> None:
         self._link = link
         self.round = 0
@@ -60,12 +71,18 @@ class Exchange:
         self._spaces = self._schema.spaces()
         _, size = places(self._spaces)
         self._protects = settings.replay > 0
-        self._slots = slots(settings.replay, size)
+        parameters = self._schema.parameters
+        #: What makes gradients smaller. A share of a worker that is gone travels without, since it owes nothing of it.
+        self.up = None if compressor is None else Up(compressor, parameters, self._spaces, self._chunk)
+        self._slots = slots(settings.replay, size if self.up is None else self.up.bytes)
         self._every = max(1, self._slots // 2)
         # Where each gradient has its place among several, the parameters come to a place behind them.
         free = settings.mode != "sync"
-        shares = settings.payload == "memory" or (settings.payload == "auto" and available())
-        total = (self._slots + free) * size
+        shares = settings.payload == "memory" or (
+            settings.payload == "auto" and not (settings.compresses or link.joined) and available()
+        )
+        # What is encoded is kept as that, and needs no place of its own.
+        total = size if self.up is not None else (self._slots + free) * size
         self._memory = Memory.shared(total) if shares else Memory.private(total)
         self._reply = self._slots * size if free and shares else -1
         self.gradients = Gradients(self._schema.parameters, tensors, self._spaces, self._chunk, self._tell)
@@ -76,6 +93,12 @@ class Exchange:
         self._beginning = False
         self._opened: dict[int, tuple[tuple[int, int], Memory]] = {}
         self._received = [torch.empty(0, dtype=torch.uint8) for _ in self._spaces]
+        #: The parameters of each shard as all workers have them, and after which round each piece of them is.
+        self.copies: list[Copy] = []
+        self._after: list[list[int]] = [[-1] * space.chunks(self._chunk) for space in self._spaces]
+        if down is not None:
+            self.copies = [Copy(down, parameters, space, self._chunk) for space in self._spaces]
+            self._received = [copy.values for copy in self.copies]
         link.back = self._back
         if not free:
             link.went_on = self._back
@@ -93,8 +116,10 @@ class Exchange:
         *,
         step: int,
         updates: int,
+        reference: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """The first worker gives the shards what is trained, the parameters and the optimizer's state."""
+        """The first worker gives the shards what is trained, the parameters and the optimizer's state. reference: the
+        parameters as workers have them, where they have others."""
         self._beginning, self._begun = True, False
         region = self._memory.tensor[: self.gradients.size]
         self.gradients.write(region)
@@ -108,6 +133,9 @@ class Exchange:
                 self._put(server, "schema", schema)
                 self._link.send(server, m.Begin(what="schema"))
                 self._put_parameters(server, region)
+                if reference and self.copies:
+                    self.gradients.fill(self._received, [reference[name] for name in named])
+                    self._put(server, "reference", buffer_of(self._received[server.number]))
                 self._put(server, "optimizer", self._optimizer_of(server, state, groups, named))
                 begin = m.Begin(what="state", round=self.round, step=step, updates=updates, every=self._every)
                 self._link.send(server, begin)
@@ -125,6 +153,9 @@ class Exchange:
         self._kept.clear()
         self._dropped = round - 1
         self._begun = True
+        if self.copies:
+            self.gradients.fill(self._received)
+            self._after = [[round - 1] * len(each) for each in self._after]
         for server in self._link.servers:
             server.began = True
             server.next = max(server.next, round)
@@ -179,7 +210,7 @@ class Exchange:
         else:
             slot = self._count % self._slots
             self._link.wait(lambda: self._has_room(slot), "a snapshot of the servers")
-            region = self._memory.tensor[slot * size : (slot + 1) * size]
+            region = self._memory.tensor[:size] if self.up is not None else self._place(slot)
             self._count += 1
         self._forget(slot)
         self._now = Pushed(
@@ -202,6 +233,8 @@ class Exchange:
         now.empty, now.scale, now.factor, now.sums = empty, scale, factor, dict(sums)
         if not empty:
             now.absent = self.gradients.finish()
+            if self.up is not None:
+                now.absent = self.up.without_gradient(now.absent, now.wire)
         now.ended = True
         for server in self._link.servers:
             self._push_end(server, now)
@@ -214,20 +247,29 @@ class Exchange:
         """Take the parameters after a round that is over. Returns what the first shard said of it."""
         while True:
             self._link.wait(lambda: self.is_over(round), "the others")
-            releases = [server.release for server in self._link.servers if server.release is not None]
-            try:
-                parts = [self._part_of(shard, release) for shard, release in enumerate(releases)]
+            releases, parts = [], []
+            for server in self._link.servers:
+                assert server.release is not None
+                try:
+                    parts.append(self._part_of(server.number, server.release))
+                    releases.append(server.release)
+                except BadFrame:
+                    # That server has ended before its memory was opened here; the next one says it again when asked.
+                    server.release, server.generation = None, 0
+            if len(parts) == len(self._link.servers):
                 break
-            except BadFrame:
-                # The server has ended before its memory was opened here; another one says it again.
-                for server in self._link.servers:
-                    server.release = None
         self.gradients.read(parts)
         for pushed in self._kept:
             if pushed.round == round:
                 pushed.order = releases[0].number
         self._now = None
+        if self.up is not None:
+            self.up.settle(not releases[0].applied)
         return releases[0]
+
+    def _place(self, slot: int) -> Tensor:
+        size = self.gradients.size
+        return self._memory.tensor[slot * size : (slot + 1) * size]
 
     def _has_room(self, slot: int) -> bool:
         """Whether no shard can ask for what is in this slot; where they cannot keep anything safe there is no use in
@@ -254,18 +296,29 @@ class Exchange:
         now = self._now
         assert now is not None
         now.told[shard].add(chunk)
+        if self.up is not None and now.slot >= 0:
+            own = self.gradients.part(now.region, shard)[chunk * self._chunk : (chunk + 1) * self._chunk]
+            now.wire[shard, chunk] = self.up.encode(shard, chunk, own)
         self._push(self._link.servers[shard], now, chunk)
 
     def _push(self, server: Server, pushed: Pushed, chunk: int) -> None:
         start = chunk * self._chunk
         stop = min(start + self._chunk, self._spaces[server.number].bytes)
-        place, payload = -1, None
-        if pushed.place >= 0:
+        place, payload, codec = -1, None, ""
+        if (wire := pushed.wire.get((server.number, chunk))) is not None and self.up is not None:
+            payload, codec = buffer_of(wire), self.up.name
+        elif pushed.place >= 0:
             place = pushed.place + self.gradients.base(server.number)
         else:
             payload = buffer_of(self.gradients.part(pushed.region, server.number)[start:stop])
         push = m.Push(
-            round=pushed.round, share=pushed.share, of=pushed.of, start=start, stop=stop, place=place
+            round=pushed.round,
+            share=pushed.share,
+            of=pushed.of,
+            start=start,
+            stop=stop,
+            codec=codec,
+            place=place,
         )
         self._link.send(server, push, payload)
 
@@ -331,13 +384,26 @@ class Exchange:
 
     # -- parameters ---------------------------------------------------------------------------------------------------
 
-    def _took(self, shard: int, params: m.Params, payload: memoryview) -> None:
-        """A piece of the parameters came in a frame."""
+    def _took(self, shard: int, params: m.Params, payload: memoryview) -> bool:
+        """A piece of the parameters came in a frame. False: it is to be added to what is not here."""
+        chunk, rest = divmod(params.start, self._chunk)
+        if rest or not 0 <= chunk < len(self._after[shard]):
+            raise BadFrame("field", f"parameters from byte {params.start} on are no piece")
+        if params.codec:
+            if not self.copies or params.codec != self.copies[shard].name:
+                raise BadFrame("field", f"parameters that {params.codec[:40]!r} has made are not expected")
+            if params.base != self._after[shard][chunk]:
+                return False
+            self.copies[shard].add(chunk, payload)
+            self._after[shard][chunk] = params.round
+            return True
+        self._after[shard][chunk] = params.round
         size = self._spaces[shard].bytes
         if self._received[shard].numel() != size:
             self._received[shard] = torch.zeros(size, dtype=torch.uint8)
         piece = view_of(payload, torch.uint8, params.stop - params.start)
         self._received[shard][params.start : params.stop] = piece
+        return True
 
     def _part_of(self, shard: int, release: m.Release) -> Tensor:
         size = self._spaces[shard].bytes

@@ -68,6 +68,7 @@ class FreeGroup(ZmqGroup):
         if self._link.late and self._fresh:
             self._fresh = False
             exchange.pull()
+            self._link.take_part()
         self._passing = step in self._early or self._claimed(work, exchange, step) != step
         self._early.discard(step)
         if self._passing:
@@ -123,6 +124,7 @@ class FreeGroup(ZmqGroup):
             self._link.resume(begin=step)
         self._link.meet(b"")
         exchange.began(0)
+        self._link.take_part()
         self._next = step
 
     # -- the first worker alone ---------------------------------------------------------------------------------------
@@ -171,9 +173,9 @@ class FreeGroup(ZmqGroup):
 
     def state(self) -> Mapping[str, Leaf]:
         """Up to which window all have been trained on: some after the step of the version have."""
-        return {"windows": Leaf(max(self._next, self._run.progress.step))}
+        return {**super().state(), "windows": Leaf(max(self._next, self._run.progress.step))}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on there."""
-        self._fresh = True
+        super().load_state({name: value for name, value in state.items() if name != "windows"})
         self._begin_at = int(state.get("windows", 0))

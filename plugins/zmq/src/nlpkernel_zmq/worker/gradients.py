@@ -19,8 +19,8 @@ Tell = Callable[[int, int], None]
 class Pushed:
     """A share as it was pushed, to be pushed again. round: its round, or the window where each is pushed for itself.
     region: bytes of all shards' spaces, one after the other, in a slot (-1: in none), and at byte `place` of the shared
-    memory (-1: not in it). told: by shard, the pieces that are complete. order: the number of the update that it
-    became."""
+    memory (-1: not in it). told: by shard, the pieces that are complete. wire: by shard and piece, what it was encoded
+    to, so that what is pushed again is the same. order: the number of the update that it became."""
 
     round: int
     share: int
@@ -30,6 +30,7 @@ class Pushed:
     slot: int
     place: int
     told: list[set[int]]
+    wire: dict[tuple[int, int], Tensor] = attrs.field(factory=dict)
     empty: bool = False
     absent: tuple[int, ...] = ()
     factor: float = 1.0
@@ -105,6 +106,14 @@ class Gradients:
                 flat = tensor.detach().reshape(-1)
                 for place, start, stop in own:
                     place.copy_(flat[start:stop])
+
+    def fill(self, parts: Sequence[Tensor], values: Sequence[Tensor] | None = None) -> None:
+        """Put the parameters, or other values for them, into the bytes of each shard's space."""
+        with torch.no_grad():
+            for part, space in zip(parts, self._spaces, strict=True):
+                for stretch, view in zip(space.stretches, views_in(part, space, self._kinds), strict=True):
+                    own = (self._tensors if values is None else values)[stretch.parameter]
+                    view.copy_(own.detach().reshape(-1)[stretch.start : stretch.stop])
 
     def read(self, parts: Sequence[Tensor]) -> None:
         """Take the parameters up from the bytes of each shard's space."""

@@ -12,21 +12,28 @@ from torch import Tensor, nn
 from nlpkernel.agreement import difference
 from nlpkernel.engine.capture import plain_groups
 from nlpkernel.engine.group import SingleGroup, named_gradients, run_microbatch, shares_of, trainable
+from nlpkernel.engine.owed import Books, total
 from nlpkernel.errors import PlanError, TrainingError, fail
 from nlpkernel.hookspecs.communicator import Axis, Held, Requirements, Update, Work, WorkersChanged
-from nlpkernel.state import Leaf
+from nlpkernel.state import Leaf, Replicated, local
 from nlpkernel_zmq.codes import OWNER
+from nlpkernel_zmq.layout import Equals
 from nlpkernel_zmq.worker import words
 from nlpkernel_zmq.worker.exchange import Exchange
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run
+    from nlpkernel.hookspecs.compressor import Compressor
     from nlpkernel.hookspecs.data import Batch
     from nlpkernel.hookspecs.model import Anatomy, ParameterGroup
     from nlpkernel.hookspecs.task import Counts
     from nlpkernel_zmq.component import ZmqPs
     from nlpkernel_zmq.wire.messages import Release
     from nlpkernel_zmq.worker.link import Link
+
+
+#: How names in a version begin of parameters that workers compute with, where the servers have others.
+_REFERENCE = "reference/"
 
 
 class ZmqGroup:
@@ -49,11 +56,22 @@ class ZmqGroup:
         self._local = SingleGroup(device)
         self._groups: Sequence[ParameterGroup] = ()
         self._exchange: Exchange | None = None
+        self._compressor: Compressor | None = None
+        if settings.compressor is not None:
+            self._compressor = run.ask(settings.compressor, "create_compressor")
+        self._down: Compressor | None = None
+        if settings.down is not None:
+            self._down = run.ask(settings.down, "create_compressor")
+        #: The parameters that all workers compute with, while this worker's model has those of the servers.
+        self._reference: dict[str, Tensor] = {}
+        self._captured = False
+        #: What is trained, whole on each worker, by name.
+        self._trained: Mapping[str, Held] = {}
         #: Whether the servers have to get what this run begins or goes on with.
         self._fresh = True
         self._zero = torch.zeros((), device=device)
         #: Who computes the round at hand, and who is at its meetings.
-        self._owners: tuple[int, ...] = tuple(range(run.world))
+        self._owners: tuple[int, ...] = tuple(range(settings.here))
         self._there: tuple[int, ...] = self._owners
         #: The last window that was trained on before this worker came; None once it takes part.
         self._behind: int | None = None
@@ -68,7 +86,8 @@ class ZmqGroup:
         """The workers that were there from the beginning and still are: who came later has no part in versions."""
         beats = self._link.beats
         if beats is None or beats.members is None:
-            return [rank for rank in range(self.world) if not (self._link.late and rank == self.rank)]
+            here = range(self._settings.here)
+            return [rank for rank in here if not (self._link.late and rank == self.rank)]
         return set(beats.members) - set(beats.late)
 
     def agree(self, fingerprint: Mapping[str, str]) -> None:
@@ -76,7 +95,7 @@ class ZmqGroup:
         said = dict(enumerate(map(words.plain, self._link.meet(words.packed(dict(fingerprint))))))
         # One that comes later gets what was said then, and has to compare its own.
         said[self.rank] = dict(fingerprint)
-        found = [difference(rank, said[0], said[rank]) for rank in range(1, self.world)]
+        found = [difference(rank, said[0], said[rank]) for rank in sorted(said)[1:]]
         if any(found):
             raise fail(
                 TrainingError,
@@ -88,18 +107,19 @@ class ZmqGroup:
 
     def share(self, value: Any) -> Any:
         """What the first worker says at a meeting."""
-        if self._passing:
+        if self._passing or self._link.joined:
             return None
         return words.plain(self._link.meet(words.packed(value if self.rank == 0 else None))[0])
 
     def barrier(self) -> None:
         """A meeting."""
-        if not self._passing:
+        if not (self._passing or self._link.joined):
             self._link.meet(b"")
 
     def close(self) -> None:
         """Leave."""
-        self._link.close()
+        end = self._run.end
+        self._link.close(early=self._link.joined and (end is None or self._run.progress.step < end))
 
     # -- the model ----------------------------------------------------------------------------------------------------
 
@@ -119,7 +139,9 @@ class ZmqGroup:
 
     def trained(self, held: Sequence[Held]) -> Sequence[Held]:
         """The first worker stands for the optimizer, which is elsewhere."""
-        return trainable(held) if self.rank == 0 else []
+        trained = trainable(held)
+        self._trained = {each.name: each for each in trained}
+        return trained if self.rank == 0 else []
 
     def create_optimizer(
         self,
@@ -153,6 +175,8 @@ class ZmqGroup:
     ) -> Mapping[str, Tensor]:
         """Forward and backward of my share, whose gradients leave as they come."""
         exchange = self._ready(work, step)
+        if self._captured:
+            self._compute_with_reference(work)
         if self._link.late and self._behind is None:
             self._come_in(exchange, step)
         if self._passing:
@@ -180,6 +204,11 @@ class ZmqGroup:
     ) -> Mapping[str, Tensor]:
         """Run micro-batches, push what they give, and say that it is whole."""
         shares, sums = shares_of(totals), dict[str, Tensor]()
+        scale = 1.0
+        if work.precision.scaled:
+            scale = float(work.precision.scale(torch.ones((), device=self.device)))
+        if exchange.up is not None:
+            exchange.up.scale = scale
         # Who changes or makes gradients itself is done with them only after the whole backward pass.
         leaves = work.gradients_local is None and work.backward is None
         for number, index in enumerate(mine, 1):
@@ -188,9 +217,6 @@ class ZmqGroup:
         exchange.gradients.watch(False)
         if work.gradients_local is not None:
             work.gradients_local(named_gradients(work))
-        scale = 1.0
-        if work.precision.scaled:
-            scale = float(work.precision.scale(torch.ones((), device=self.device)))
         factor = work.schedule.factor(self._run.progress.updates)
         terms = {name: float(value) for name, value in sums.items()}
         exchange.end(empty=not mine, scale=scale, factor=factor, sums=terms)
@@ -217,7 +243,9 @@ class ZmqGroup:
                     self._run_share(work, exchange, step, share, totals, leased=True)
         release = exchange.take_up(round)
         exchange.round += 1
-        self._there, self._owners = self._owners, release.owners
+        # Those of other machines meet nobody.
+        self._there = tuple(rank for rank in self._owners if rank < self._settings.here)
+        self._owners = release.owners
         self._link.after(round)
         return self._applied(work, release)
 
@@ -271,7 +299,15 @@ class ZmqGroup:
                     owner=OWNER,
                 )
             whole = self._run.optimizer_need == "whole_tensor"
-            self._exchange = Exchange(self._settings, self._link, work, self._groups, whole=whole)
+            self._exchange = Exchange(
+                self._settings,
+                self._link,
+                work,
+                self._groups,
+                whole=whole,
+                compressor=self._compressor,
+                down=self._down,
+            )
         if self._fresh and not self._link.late:
             self._fresh = False
             self._begin(work, self._exchange, step)
@@ -280,6 +316,8 @@ class ZmqGroup:
     def _begin(self, work: Work, exchange: Exchange, step: int) -> None:
         if self.rank == 0:
             self._upload(work, exchange, step)
+        if self._reference:
+            self._compute_with_reference(work)
         exchange.began(int(words.plain(self._link.meet(words.packed(exchange.round))[0])))
 
     def _upload(self, work: Work, exchange: Exchange, step: int) -> None:
@@ -289,6 +327,7 @@ class ZmqGroup:
             dict(work.named),
             step=step,
             updates=self._run.progress.updates,
+            reference=self._reference,
         )
         work.optimizer.state.clear()
 
@@ -296,18 +335,20 @@ class ZmqGroup:
 
     def spread(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, bool]]:
         """Every so many-th batch. Who passes over windows has one that counts nothing."""
-        if self._passing:
+        if self._passing or self._link.joined:
             return ((batch, False) for batch in islice(batches, 1))
         there = self._there
         return ((batch, True) for batch in islice(batches, there.index(self.rank), None, len(there)))
 
     def forward(self, work: Work, inputs: Mapping[str, Any]) -> Any:
         """A forward of the model as it stands."""
+        if self._captured:
+            self._compute_with_reference(work)
         return self._local.forward(work, inputs)
 
     def merge(self, counts: Counts) -> Counts:
         """All say theirs, and each adds up."""
-        if self._passing:
+        if self._passing or self._link.joined:
             return counts
         said = self._link.meet(words.counts(counts))
         if self._link.members != self._there:
@@ -318,9 +359,16 @@ class ZmqGroup:
     # -- state --------------------------------------------------------------------------------------------------------
 
     def gather(self, work: Work) -> None:
-        """The first worker gets the optimizer's state from the servers."""
+        """The first worker gets the optimizer's state from the servers; and where only differences travel, the
+        parameters themselves."""
         if self.rank or self._fresh or self._exchange is None:
             return
+        if self._down is not None:
+            if self._captured:
+                self._compute_with_reference(work)
+            self._reference = {name: tensor.detach().clone() for name, tensor in work.named}
+            self._exchange.pull(self._exchange.round)
+            self._captured = True
         self._fetch(work, self._exchange, self._exchange.round)
 
     def _fetch(self, work: Work, exchange: Exchange, number: int) -> None:
@@ -331,12 +379,40 @@ class ZmqGroup:
             state[by_name[name]][key] = value
 
     def state(self) -> Mapping[str, Leaf]:
-        """Nothing beside the optimizer's."""
-        return {}
+        """What a compressor keeps from one window to the next, and the parameters as workers have them."""
+        kept = {_REFERENCE + name: Leaf(each) for name, each in self._reference.items() if not self.rank}
+        if self._compressor is not None:
+            kept.update(self._books.leaves(self._compressor))
+        return kept
+
+    def _compute_with_reference(self, work: Work) -> None:
+        with torch.no_grad():
+            for name, tensor in work.named:
+                tensor.copy_(self._reference[name])
+        self._reference, self._captured = {}, False
+
+    @property
+    def _books(self) -> Books:
+        names = frozenset(self._trained)
+        # Without sums of all workers, each has factors of its own.
+        return Books(Equals(self.world), self.rank, self._trained, names, names)
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """The servers get what was taken up before the next round."""
-        self._fresh = True
+        self._fresh, self._captured = True, False
+        self._reference = {
+            name.removeprefix(_REFERENCE): local(value, Replicated()).clone()
+            for name, value in state.items()
+            if self._down is not None and name.startswith(_REFERENCE)
+        }
+        if self._compressor is not None:
+            self._books.take_up(self._compressor, state)
+        elif total(state):
+            self._run.notice(
+                "communicator zmq-ps",
+                "the version holds gradients that a compressor had not sent yet; there is none now, so they are lost",
+                level="warning",
+            )
         ahead = state.get("windows")
         if ahead is not None and ahead > self._run.progress.step:
             self._run.notice(

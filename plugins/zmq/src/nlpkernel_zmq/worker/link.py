@@ -24,6 +24,7 @@ from nlpkernel_zmq.release import RELEASE
 from nlpkernel_zmq.wire import messages as m
 from nlpkernel_zmq.wire.frames import BadFrame
 from nlpkernel_zmq.worker.pulse import Beats
+from nlpkernel_zmq.worker.way import Way
 
 _log = logging.getLogger("nlpkernel.zmq")
 #: Bytes of a payload beside pieces of a gradient.
@@ -58,16 +59,18 @@ class Server:
 
 
 class Link:
-    """See the module. launch: the word of this start of the run. `back` is told of a server that has to be sent again
+    """See the module. launch: the word of this start of the run. way: where the coordinator is, if not on this machine.
+    `back` is told of a server that has to be sent again
     what it lost, `went_on` of one that made an update, `took` gets a piece of parameters: (shard, message,
-    bytes)."""
+    bytes), and says whether it was of use."""
 
-    def __init__(self, launch: str, rank: int, timeout: float, pulse: Pulse) -> None:
+    def __init__(self, launch: str, rank: int, timeout: float, pulse: Pulse, way: Way | None = None) -> None:
         self._launch, self._rank, self._timeout, self._pulse = launch, rank, timeout, pulse
+        self._way = way or Way(sockets.endpoint(launch, "control"))
         self.incarnation = secrets.randbits(63)
         self._context = zmq.Context()
         self._poller = zmq.Poller()
-        self._control = self._connect(sockets.endpoint(launch, "control"))
+        self._control = self._connect(self._way.control)
         self._joined = False
         #: Whether the run went on already when this process came into it.
         self.late = False
@@ -80,6 +83,7 @@ class Link:
         self.held: m.Held | None = None
         self._claiming: m.Claim | None = None
         self._holding: m.Hold | None = None
+        self._enlisting = False
         self._control_asked = 0.0
         self.servers: list[Server] = []
         self.members: tuple[int, ...] = ()
@@ -91,14 +95,14 @@ class Link:
         self.beats: Beats | None = None
         self.back: Callable[[Server], None] = lambda server: None
         self.went_on: Callable[[Server], None] = lambda server: None
-        self.took: Callable[[int, m.Params, memoryview], None] = lambda shard, params, payload: None
+        self.took: Callable[[int, m.Params, memoryview], bool] = lambda shard, params, payload: True
 
     # -- beginning and end --------------------------------------------------------------------------------------------
 
     def join(self) -> None:
         """Be known to the coordinator, and to all shards. Raise TrainingError (ZPS001) where they do not answer."""
         self.wait(lambda: self._joined, "the coordinator to answer")
-        self.beats = Beats(self._launch, self._rank, self.incarnation, self._pulse, self._beat)
+        self.beats = Beats(self._launch, self._rank, self.incarnation, self._pulse, self._beat, self._way)
 
     def call_shards(self, arena: Mapping[str, Any] | None) -> None:
         """Say hello to all shards, with the memory that is shared."""
@@ -107,13 +111,18 @@ class Link:
             self._say_hello(server)
         self.wait(lambda: all(server.generation for server in self.servers), "the servers to answer")
 
-    def close(self) -> None:
-        """Say that this worker has done its part, and close."""
+    @property
+    def joined(self) -> bool:
+        """Whether this worker is on another machine than the servers."""
+        return self._way.ticket is not None
+
+    def close(self, *, early: bool = False) -> None:
+        """Say that this worker has done its part, or goes before the end, and close."""
         if self.beats is not None:
             self.beats.close()
         for socket in (self._control, *(server.socket for server in self.servers)):
             try:
-                socket.send(m.pack(m.Leave()), zmq.NOBLOCK)
+                socket.send(m.pack(m.Leave(early=early)), zmq.NOBLOCK)
             except zmq.ZMQError as error:
                 _log.debug("a farewell did not go out: %s", error)
             socket.close(200)
@@ -136,7 +145,12 @@ class Link:
 
     def after(self, round: int) -> None:
         """A round is over: the meetings that follow are those after it."""
-        self.at, self._meetings, self._took_part = round, 0, True
+        self.at, self._meetings, self._enlisting = round, 0, False
+        self.take_part()
+
+    def take_part(self) -> None:
+        """This worker is in the run from now on."""
+        self._took_part = True
 
     # -- windows ------------------------------------------------------------------------------------------------------
 
@@ -170,6 +184,7 @@ class Link:
 
     def enlist(self) -> None:
         """Be ready for a share of the next round."""
+        self._enlisting = True
         self.tell(m.Enlist())
 
     def tell(self, message: m.Message) -> None:
@@ -283,7 +298,7 @@ class Link:
             self.late = message.began and not self._took_part
             for key, word in self._said:
                 self._say(key, word)
-            for message_ in (self._claiming, self._holding):
+            for message_ in (self._claiming, self._holding, m.Enlist() if self._enlisting else None):
                 if message_ is not None:
                     self._offer(self._control, message_)
             if self.claimed is not None and self.claimed >= 0:
@@ -304,7 +319,11 @@ class Link:
         elif isinstance(message, m.Reject):
             raise self._refused(message)
         elif isinstance(message, m.Abort):
-            raise fail(TrainingError, "ZPS008", message.text, owner=OWNER)
+            hint = "repeat this command once it goes on"
+            raise fail(TrainingError, "ZPS011", message.text, owner=OWNER, hint=hint)
+        elif isinstance(message, m.Leave):
+            _log.info("the run is over where it was started")
+            raise SystemExit(0)
 
     def _from_shard(self, server: Server, message: m.Message, payload: memoryview | None) -> None:
         if isinstance(message, m.Release):
@@ -313,8 +332,12 @@ class Link:
             assert payload is not None
             # A piece of another round is from before a connection was cut.
             if server.release is not None and message.round == server.release.round:
-                self.took(server.number, message, payload)
-                server.pieces.add(message.start)
+                if self.took(server.number, message, payload):
+                    server.pieces.add(message.start)
+                elif server.generation:
+                    # It adds to what is not here: then all of it comes.
+                    server.generation = 0
+                    self._say_hello(server)
         elif isinstance(message, m.Welcome):
             came_back = server.generation != message.generation
             server.generation = message.generation
@@ -360,7 +383,7 @@ class Link:
         server.state_whole = len(server.state) == state.total
 
     def _refused(self, reject: m.Reject) -> NlpkernelError:
-        code = "ZPS004" if reject.code == "fenced" else "ZPS005"
+        code = {"fenced": "ZPS004", "key": "ZPS012"}.get(reject.code, "ZPS005")
         return fail(TrainingError, code, f"a server refuses this worker: {reject.text}", owner=OWNER)
 
     def _silent(self, what: str) -> NlpkernelError:
@@ -391,7 +414,7 @@ class Link:
         self._offer(server.socket, self._hello())
 
     def _connect(self, where: str) -> zmq.Socket[bytes]:
-        made = sockets.dealer(self._context, where, _LARGEST)
+        made = self._way.dealer(self._context, where, _LARGEST)
         self._poller.register(made, zmq.POLLIN)
         return made
 

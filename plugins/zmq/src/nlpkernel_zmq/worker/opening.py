@@ -9,9 +9,11 @@ from nlpkernel.engine.group import SingleGroup, pick_device
 from nlpkernel.errors import UsageError, fail
 from nlpkernel_zmq.codes import OWNER
 from nlpkernel_zmq.component import SERVED
+from nlpkernel_zmq.security.folder import tell_how
 from nlpkernel_zmq.worker.free import FreeGroup
 from nlpkernel_zmq.worker.group import ZmqGroup
 from nlpkernel_zmq.worker.link import Link
+from nlpkernel_zmq.worker.way import Way
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run
@@ -37,8 +39,11 @@ def open_group(settings: ZmqPs, run: Run) -> Group:
             owner=OWNER,
             hint="`nlpkernel run` starts them",
         )
-    device = pick_device(settings.device, run, run.rank)
-    link = Link(run.launch, run.rank, settings.timeout, run.pulse)
+    way = Way.given()
+    tell_how(settings, run)
+    # On another machine its number says nothing of the accelerators there.
+    device = pick_device(settings.device, run, run.rank if way is None else 0)
+    link = Link(run.launch, run.rank, settings.timeout, run.pulse, way)
     link.join()
     run.notice(
         "communicator zmq-ps",

@@ -9,20 +9,22 @@ import time
 import zmq
 
 from nlpkernel.supervise.heartbeat import Pulse
-from nlpkernel_zmq import sockets
 from nlpkernel_zmq.memory import host
 from nlpkernel_zmq.release import RELEASE
 from nlpkernel_zmq.wire import messages as m
 from nlpkernel_zmq.wire.frames import LARGEST_HEADER, BadFrame
+from nlpkernel_zmq.worker.way import Way
 
 
 class Beats:
     """Beats until it is closed. members: the workers of the run as the coordinator told last; late: those of them that
     came into it later."""
 
-    def __init__(self, launch: str, rank: int, incarnation: int, pulse: Pulse, seconds: float) -> None:
+    def __init__(
+        self, launch: str, rank: int, incarnation: int, pulse: Pulse, seconds: float, way: Way
+    ) -> None:
         self._launch, self._rank, self._incarnation = launch, rank, incarnation
-        self._pulse, self._seconds = pulse, seconds
+        self._pulse, self._seconds, self._way = pulse, seconds, way
         self.members: tuple[int, ...] | None = None
         self.late: tuple[int, ...] = ()
         self._over = threading.Event()
@@ -36,7 +38,7 @@ class Beats:
 
     def _run(self) -> None:
         context = zmq.Context()
-        socket = sockets.dealer(context, sockets.endpoint(self._launch, "control"), LARGEST_HEADER)
+        socket = self._way.dealer(context, self._way.control, LARGEST_HEADER)
         known, heard = False, time.monotonic()
         try:
             while not self._over.wait(self._seconds):

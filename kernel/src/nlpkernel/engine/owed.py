@@ -7,7 +7,7 @@ the first data worker, so that nothing is lost. A parameter that is cut along te
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 from torch import Tensor
@@ -15,9 +15,27 @@ from torch import Tensor
 from nlpkernel.hookspecs.communicator import Held
 from nlpkernel.hookspecs.compressor import Compressor
 from nlpkernel.state import Addends, Leaf, PerWorker, Sharded, Spread, Summed, local
-from nlpkernel_torchdist.layout import Layout
 
 _OWED, _FACTOR, _LAYOUT = "residual/", "factor/", "residual-layout"
+
+
+class Grid(Protocol):
+    """How the workers of a run are laid out: their number along each axis, and where each stands."""
+
+    @property
+    def data(self) -> int:
+        """Workers along data."""
+
+    @property
+    def tensor(self) -> int:
+        """Workers along tensor."""
+
+    @property
+    def pipe(self) -> int:
+        """Workers along pipe."""
+
+    def coordinates(self, rank: int) -> Mapping[str, int]:
+        """Where a worker stands: "data" and others."""
 
 
 @attrs.frozen(eq=False)
@@ -25,7 +43,7 @@ class Books:
     """What a worker has to know to keep these. alone: names of parameters of which, along tensor and pipe, no other
     worker saves a copy. cut: those that are cut along tensor."""
 
-    layout: Layout
+    layout: Grid
     rank: int
     held: Mapping[str, Held]
     alone: frozenset[str]
@@ -83,10 +101,10 @@ def total(state: Mapping[str, Any]) -> dict[str, Tensor]:
 def alone(owed: Mapping[str, Tensor]) -> dict[str, Leaf]:
     """The state of one process that still owes this."""
     leaves = {_OWED + name: Leaf(tensor, Summed(0)) for name, tensor in owed.items()}
-    return {_LAYOUT: Leaf(_sizes(Layout())), **leaves} if leaves else {}
+    return {_LAYOUT: Leaf([1, 1, 1]), **leaves} if leaves else {}
 
 
-def _sizes(layout: Layout) -> list[int]:
+def _sizes(layout: Grid) -> list[int]:
     return [layout.data, layout.tensor, layout.pipe]
 
 

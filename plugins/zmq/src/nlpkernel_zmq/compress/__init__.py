@@ -1,0 +1,1 @@
+"""Pieces of gradients and parameters in fewer bytes."""

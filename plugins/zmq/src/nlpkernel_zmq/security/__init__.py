@@ -1,0 +1,1 @@
+"""Workers of other machines: keys, who may come in, and where servers listen for them."""
