@@ -187,14 +187,15 @@ def ours(asked: dict[str, Any], parameters: list[nn.Parameter]) -> Iterator[Step
     group = SimpleNamespace(names=[name for name, _ in named], decay=True, tags=frozenset())
     exchange = Exchange(settings(asked), link, work, [group], whole=False)
     if asked["rank"] == 0:
-        exchange.upload({}, [{"lr": RATE, "peak": RATE}], dict(named), 0)
+        exchange.upload({}, [{"lr": RATE, "peak": RATE}], dict(named), step=0, updates=0)
     link.meet(b"")
     exchange.began(0)
 
     def step() -> None:
-        exchange.begin(asked["rank"], asked["workers"])
-        exchange.end(empty=False, scale=1.0)
-        exchange.finish(1.0)
+        exchange.begin(asked["rank"], asked["workers"], exchange.round)
+        exchange.end(empty=False, scale=1.0, factor=1.0, sums={})
+        exchange.take_up(exchange.round)
+        exchange.round += 1
 
     try:
         yield step

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
@@ -73,6 +75,13 @@ def test_with_fewer_bytes_it_learns_as_well(lab, name):
     plain = lab.run("one")
     assert ran.losses != plain.losses
     assert ran.losses[-1] == pytest.approx(plain.losses[-1], rel=5e-3)
+    events = map(json.loads, (ran.folder / "events.jsonl").read_text().splitlines())
+    said = [event["message"] for event in events if "bytes a step instead of" in event.get("message", "")]
+    for direction, verb in (("compressor", "sends"), ("down", "gets")):
+        use = SMALLER[name].get(direction, {"use": "-"})["use"]
+        found = [each for each in said if each.startswith(f"compressor {use}: a worker {verb} ")]
+        assert len(found) == (direction in SMALLER[name])
+    assert len(said) == len(SMALLER[name])
 
 
 def test_item_30_with_topk_it_resumes_bit_for_bit_with_what_its_workers_owe_and_have(lab):

@@ -26,11 +26,11 @@ root = Path(sys.argv[1])
 size = int(sys.argv[2])
 
 
-def open_store(name, write=True, rank=0, world=1, launch=None, **settings):
+def open_store(name, write=True, rank=0, world=1, launch=None, group=None, **settings):
     folder = root / name
     folder.mkdir(exist_ok=True)
     run = Run(name="first", folder=folder, cache=root, train=Train(), rank=rank, world=world)
-    run.launch = launch or run.launch
+    run.launch, run.group = launch or run.launch, group
     settings = {"keep": Keep(last=1), "retries": 0, **settings}
     return run.ask(Store(**settings), "open_store", run=run, folder=folder, write=write)
 
@@ -427,3 +427,33 @@ def test_what_a_worker_wrote_before_the_first_one_had_opened_its_versions_stays(
         size=1,
     )
     assert (listed, damage, left) == ([1], [[]], [])
+
+
+def test_a_worker_that_goes_during_a_save_is_waited_for_no_longer(child):
+    told, listed = child(
+        RANKS
+        + textwrap.dedent("""
+        class Group:
+            gone = time.monotonic() + 0.3
+
+            @property
+            def present(self):
+                return [0, 1, *([2] if time.monotonic() < self.gone else [])]
+
+        def work(rank):
+            if rank == 2:
+                return None
+            store = open_store(
+                "run", rank=rank, world=3, launch="abc", group=Group(), fsync=False, rank_timeout=60.0
+            )
+            store.save(Snapshot(step=1, tree={"w": Leaf(torch.ones(3))}, artifacts={}, facts={}))
+            return took(store)
+
+        told = ranks(3, work)
+        print(json.dumps([told, steps(open_store("run", write=False))]))
+        """),
+        size=1,
+    )
+    assert told[0] == told[1]
+    assert [step for step, _, _ in told[0]] == [1]
+    assert listed == [1]

@@ -24,6 +24,7 @@ from nlpkernel_zmq.compress.up import Up
 from nlpkernel_zmq.layout import Parameter, divide
 from nlpkernel_zmq.machines.sequencer import Decision, Told
 from nlpkernel_zmq.regions import views_in
+from nlpkernel_zmq.server.free import FreeShard
 from nlpkernel_zmq.server.model import Schema
 from nlpkernel_zmq.server.shard import Shard
 from nlpkernel_zmq.server.snapshots import Snapshots
@@ -58,10 +59,10 @@ def sgd(groups: Any) -> torch.optim.Optimizer:
 class Pair:
     """A shard that has everything, and two workers with a compressor each."""
 
-    def __init__(self, make: Any, *, scale: float = 1.0) -> None:
+    def __init__(self, make: Any, *, scale: float = 1.0, kind: type[Shard] = Shard) -> None:
         self.scale, self.told = scale, list[Told]()
         (self.space,) = divide(PARAMETERS, 1, whole=False)
-        self.shard = Shard(
+        self.shard = kind(
             0,
             None,
             sgd,
@@ -432,3 +433,20 @@ def test_matrices_as_factors_are_refused_on_the_way_down():
 def test_differences_are_refused_where_workers_do_not_wait_for_each_other():
     assert not list(ZmqPs(down=object()).check_settings())
     assert [name for name, _ in ZmqPs(down=object(), mode="async").check_settings()] == ["down"]
+
+
+def test_a_window_of_one_worker_alone_comes_encoded_as_well():
+    (space,) = divide(PARAMETERS, 1, whole=False)
+    pair = Pair(MAKE["topk"], kind=FreeShard)
+    gradients = [torch.ones(each.elements) for each in PARAMETERS]
+    for chunk, wire in pair.encoded(1, gradients).items():
+        start, stop = chunk * CHUNK, min(chunk * CHUNK + CHUNK, space.bytes)
+        push = m.Push(round=5, share=0, of=1, start=start, stop=stop, codec="topk")
+        pair.say(push, buffer_of(wire), 1)
+    pair.say(m.End(round=5, share=0, of=1, step=5), None, 1)
+    pair.shard.commit(Decision(5, 1.0, True, 0), 0, ())
+    pair.ups[1].settle(False)
+    for each, parameter in zip(PARAMETERS, pair.shard.model.parameters, strict=True):
+        assert torch.equal(pair.owed(each.name) - parameter.detach().view(-1), torch.ones(each.elements))
+    with pytest.raises(BadFrame):
+        pair.say(m.Push(round=6, share=0, of=1, start=0, stop=CHUNK, codec="bf16"), bytes(96), 1)

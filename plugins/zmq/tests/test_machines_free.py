@@ -82,8 +82,7 @@ def test_only_so_many_windows_are_under_way():
     assert windows.push(9, 0) is TAKE
     assert windows.push(5, 0) is WRONG
     assert windows.push(4, 0) is KNOWN
-    windows.drop(9)
-    assert windows.push(5, 0) is TAKE
+    assert windows.push(4, 0, source=1) is WRONG
 
 
 def test_a_number_that_was_not_acted_on_may_be_given_anew():
@@ -99,14 +98,20 @@ def test_a_number_that_was_not_acted_on_may_be_given_anew():
     assert windows.due() == 4
 
 
-def test_what_somebody_left_half_done_is_dropped_and_what_is_whole_stays():
-    windows = Windows(1, 8)
-    windows.push(0, 0)
-    push(windows, 1)
-    for window in (0, 1, 2):
-        windows.drop(window)
-    assert windows.push(0, 0) is TAKE
-    assert windows.complete(1)
+def test_pieces_of_two_processes_do_not_mix_and_the_first_whole_window_counts():
+    windows = Windows(2, 8)
+    for chunk in (0, 1):
+        for source in (7, 8):
+            assert windows.push(0, chunk, source) is TAKE
+            assert windows.push(0, chunk, source) is KNOWN
+    assert not windows.complete(0)
+    windows.end(0, False, 8)
+    assert windows.complete(0)
+    windows.end(0, False, 7)
+    assert windows.source(0) == 8
+    windows.number(0, 0)
+    windows.commit(0)
+    assert windows.push(0, 0, source=7) is KNOWN
 
 
 # -- leases -------------------------------------------------------------------------------------------------------

@@ -55,17 +55,16 @@ def test_squares_that_overflow_together_are_not_finite():
     assert made == Decision(0, math.inf, False)
 
 
-def test_a_shard_does_not_say_something_else_the_second_time():
+def test_what_a_shard_says_last_counts_until_there_is_a_decision():
     sequencer = Sequencer(2)
     sequencer.ready(0, 3, Told(1.0, True))
-    with pytest.raises(ValueError, match="shard 0 says of round 3"):
-        sequencer.ready(0, 3, Told(2.0, True))
-    with pytest.raises(ValueError, match="shard 0 says of round 3"):
-        sequencer.ready(0, 3, Told(1.0, False))
+    sequencer.ready(0, 3, Told(2.0, True))
+    decided = sequencer.ready(1, 3, Told(2.0, True))
+    assert decided == Decision(3, 2.0, True)
+    assert sequencer.ready(0, 3, Told(9.0, False)) == decided
     for shard in (-1, 2):
         with pytest.raises(ValueError, match="there is no shard"):
             sequencer.ready(shard, 3, Told(1.0, True))
-    assert sequencer.ready(1, 3, Told(3.0, True)) == Decision(3, 2.0, True)
 
 
 def test_a_decision_goes_once_all_are_beyond_it():

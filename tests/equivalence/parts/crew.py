@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,10 @@ class _ServerPost(_Post):
 def _serve(name: str, asked: dict[str, Any]) -> dict[str, str]:
     post = _ServerPost(name, asked["workers"], asked["launch"])
     try:
-        for _ in Loop(Plan.load(asked["plan"]), Path(asked["run"]), quiet=True, post=post).steps():
-            pass
+        # The signal may come when it is about to end by itself.
+        with suppress(SystemExit):
+            for _ in Loop(Plan.load(asked["plan"]), Path(asked["run"]), quiet=True, post=post).steps():
+                pass
     except NlpkernelError as error:
         return {"error": str(error)}
     return {"status": "served"}

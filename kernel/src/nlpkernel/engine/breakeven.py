@@ -11,13 +11,14 @@ import attrs
 class BreakEven:
     """What was found. plain, sent: bytes that a worker sends in a step without and with the compressor. seconds: what
     an exchange with it takes in a step beyond the time of its bytes: to encode, to add up, to decode. link: bytes in a
-    second that a worker sends in an exchange without it."""
+    second that a worker sends in an exchange without it. verb: what a worker does with the bytes."""
 
     name: str
     plain: float
     sent: float
     seconds: float
     link: float
+    verb: str = "sends"
 
     @property
     def limit(self) -> float:
@@ -34,7 +35,7 @@ class BreakEven:
 
     def __str__(self) -> str:
         sizes = (
-            f"compressor {self.name}: a worker sends {self.sent:,.0f} bytes a step instead of {self.plain:,.0f} "
+            f"compressor {self.name}: a worker {self.verb} {self.sent:,.0f} bytes a step instead of {self.plain:,.0f} "
             f"({self.sent / self.plain:.1%})"
         )
         if self.limit == 0:

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from nlpkernel.hookspecs.everywhere import Facts
     from nlpkernel_zmq.component import ZmqPs
 
+#: Gradients that a worker keeps at most.
+MOST = 64
+
 
 def estimate(settings: ZmqPs, facts: Facts) -> Facts:
     """Bytes of one worker: it holds no optimizer state, and its gradient twice, once to send it."""
@@ -20,7 +23,7 @@ def estimate(settings: ZmqPs, facts: Facts) -> Facts:
     )
     gradient = facts.gradient_bytes
     if gradient is not None and settings.replay:
-        notes.append(f"to send them again, a worker keeps up to {slots(settings.replay, gradient)} gradients")
+        notes.append(kept(settings.replay, gradient))
     idle = -(-facts.batch // facts.micro) % settings.workers
     if idle:
         notes.append(
@@ -35,8 +38,25 @@ def estimate(settings: ZmqPs, facts: Facts) -> Facts:
     )
 
 
+def kept(replay: int, gradient: int) -> str:
+    """What `replay` comes to, as a sentence."""
+    number = slots(replay, gradient)
+    if number == 1:
+        return (
+            f"replay = {replay:,} bytes does not hold two gradients of {gradient:,} bytes, so a server that is lost "
+            "takes the run back to its newest version"
+        )
+    return (
+        f"workers keep {number} gradients, and the servers write a snapshot every {every(number)} rounds; a larger "
+        "replay makes that rarer"
+    )
+
+
+def every(slots: int) -> int:
+    """How many rounds lie between two snapshots; 0: there are none."""
+    return slots // 2
+
+
 def slots(replay: int, gradient: int) -> int:
-    """How many gradients of so many bytes a worker keeps."""
-    if not replay:
-        return 1
-    return max(2, min(64, replay // max(1, gradient)))
+    """How many gradients of so many bytes a worker keeps; 1: none that could be sent again."""
+    return max(1, min(MOST, replay // max(1, gradient)))

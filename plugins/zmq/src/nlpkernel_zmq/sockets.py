@@ -20,6 +20,8 @@ from nlpkernel_zmq.codes import OWNER
 from nlpkernel_zmq.security.keys import Ticket
 from nlpkernel_zmq.wire.frames import LARGEST_HEADER, PREAMBLE
 
+#: Bytes of that folder's path: with the word of a start and a name in it a socket's path has 107 at most (unix(7)).
+_LONGEST = 107 - 1 - 16 - 1 - len("shard-0000000")
 #: The file that says which process keeps the folder.
 _KEEPER = "keeper"
 #: Milliseconds, as ZeroMQ counts.
@@ -27,8 +29,12 @@ _SECOND = 1000
 
 
 def base() -> Path:
-    """The folder of all runs of this user. Raise UsageError where somebody else has made it."""
-    folder = Path(tempfile.gettempdir()) / f"nlpkernel-{os.getuid()}"
+    """The folder of all runs of this user: where temporary files are, unless that has too long a name for a socket.
+    Raise UsageError where somebody else has made it."""
+    name = f"nlpkernel-{os.getuid()}"
+    folder = Path(tempfile.gettempdir()) / name
+    if len(os.fsencode(folder)) > _LONGEST:
+        folder = Path("/tmp") / name
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
@@ -108,11 +114,19 @@ def dealer(
         made.setsockopt(zmq.CURVE_SECRETKEY, ticket.own.secret.encode("ascii"))
         if where.startswith("tcp://["):
             made.setsockopt(zmq.IPV6, 1)
+        over_network(made)
     # What is sent while there is no connection would reach whoever listens there next.
     made.setsockopt(zmq.IMMEDIATE, 1)
     if connect:
         made.connect(where)
     return made
+
+
+def over_network(socket: zmq.Socket[bytes]) -> None:
+    """What is connected or bound from here on notices where the other machine is gone without a word. ZeroMQ answers by
+    itself, however long the process takes for a step."""
+    socket.setsockopt(zmq.HEARTBEAT_IVL, 5 * _SECOND)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 30 * _SECOND)
 
 
 def _set(socket: zmq.Socket[bytes], largest: int) -> None:

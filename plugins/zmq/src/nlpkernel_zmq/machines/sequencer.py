@@ -41,15 +41,15 @@ class Sequencer:
     _durable: dict[int, int] = attrs.field(factory=dict)
 
     def ready(self, shard: int, round: int, told: Told) -> Decision | None:
-        """A shard has all of a round; the decision, once there is one. Raise ValueError where it said otherwise
-        before."""
+        """A shard has all of a round; the decision, once there is one. Until then what it says last counts: a share
+        that another worker did again may have other numbers (dropout). Raise ValueError where there is no such
+        shard."""
         if not 0 <= shard < self.shards:
             raise ValueError(f"there is no shard {shard}")
         here = self._told.setdefault(round, {})
-        before = here.setdefault(shard, told)
-        if before != told and not (math.isnan(before.square) and math.isnan(told.square)):
-            raise ValueError(f"shard {shard} says of round {round} what it did not say before")
         made = self._made.get(round)
+        if made is None:
+            here[shard] = told
         if made is None and len(here) == self.shards:
             try:
                 square = math.fsum(here[each].square for each in sorted(here))

@@ -21,22 +21,32 @@ class Windows:
     next: int = 0
     floor: int = 0
     applied: set[int] = attrs.field(factory=set)
-    _open: dict[int, Rounds] = attrs.field(factory=dict)
+    _open: dict[int, dict[int, Rounds]] = attrs.field(factory=dict)
+    _whole: dict[int, int] = attrs.field(factory=dict)
     _order: dict[int, int] = attrs.field(factory=dict)
 
-    def push(self, window: int, chunk: int) -> Verdict:
-        """A piece came."""
-        rounds = self._of(window)
-        return rounds if isinstance(rounds, Verdict) else rounds.push(window, 0, 1, chunk)
+    def push(self, window: int, chunk: int, source: int = 0) -> Verdict:
+        """A piece came from one process. What two of them push of one window does not mix: the first that is whole
+        counts."""
+        rounds = self._of(window, source)
+        if isinstance(rounds, Verdict):
+            return rounds
+        return self._seen(window, source, rounds.push(window, 0, 1, chunk))
 
-    def end(self, window: int, empty: bool) -> Verdict:
-        """A window is said to be whole."""
-        rounds = self._of(window)
-        return rounds if isinstance(rounds, Verdict) else rounds.end(window, 0, 1, empty)
+    def end(self, window: int, empty: bool, source: int = 0) -> Verdict:
+        """One process says that a window is whole."""
+        rounds = self._of(window, source)
+        if isinstance(rounds, Verdict):
+            return rounds
+        return self._seen(window, source, rounds.end(window, 0, 1, empty))
 
     def complete(self, window: int) -> bool:
         """Whether all of a window is there."""
-        return window in self._open and self._open[window].complete
+        return window in self._whole
+
+    def source(self, window: int) -> int:
+        """Whose of a window that is complete counts."""
+        return self._whole[window]
 
     def number(self, window: int, number: int) -> None:
         """The coordinator has numbered a window."""
@@ -56,27 +66,32 @@ class Windows:
     def commit(self, window: int) -> None:
         """It has been applied, or left out for good."""
         assert window == self.due(), "windows are applied in the order of their numbers"
-        del self._order[self.next], self._open[window]
+        del self._order[self.next], self._open[window], self._whole[window]
         self.next += 1
         self.applied.add(window)
         while self.floor in self.applied:
             self.applied.remove(self.floor)
             self.floor += 1
 
-    def drop(self, window: int) -> None:
-        """Whoever pushed it is gone; another one pushes it anew. One that is complete stays."""
-        if window in self._open and not self._open[window].complete:
-            del self._open[window]
-
     def is_applied(self, window: int) -> bool:
         """Whether it has been applied."""
         return window < self.floor or window in self.applied
 
-    def _of(self, window: int) -> Rounds | Verdict:
+    def _seen(self, window: int, source: int, verdict: Verdict) -> Verdict:
+        if self._open[window][source].complete:
+            self._whole.setdefault(window, source)
+        return verdict
+
+    def _of(self, window: int, source: int) -> Rounds | Verdict:
         if self.is_applied(window):
             return Verdict.KNOWN
-        if window not in self._open:
-            if window < 0 or len(self._open) >= self.limit:
-                return Verdict.WRONG
-            self._open[window] = Rounds(self.chunks, next=window)
-        return self._open[window]
+        if window < 0 or (source not in self._open.get(window, ()) and self._held >= self.limit):
+            return Verdict.WRONG
+        mine = self._open.setdefault(window, {})
+        if source not in mine:
+            mine[source] = Rounds(self.chunks, next=window)
+        return mine[source]
+
+    @property
+    def _held(self) -> int:
+        return sum(map(len, self._open.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import ipaddress
@@ -78,14 +79,19 @@ def listener(port: int) -> str:
     if not sockets:
         return ""
     for process in Path("/proc").glob("[0-9]*"):
-        try:
-            held = {os.readlink(each) for each in (process / "fd").iterdir()}
-            if held & sockets:
+        # One may end meanwhile, or be somebody else's.
+        with contextlib.suppress(OSError):
+            if any(_is_one_of(each, sockets) for each in (process / "fd").iterdir()):
                 name = (process / "comm").read_text(encoding="utf-8", errors="replace").strip()
                 return f": process {process.name} ({name}) listens there"
-        except OSError:
-            continue  # It has ended, or is somebody else's.
     return ": another process listens there"
+
+
+def _is_one_of(descriptor: Path, sockets: set[str]) -> bool:
+    try:
+        return os.readlink(descriptor) in sockets
+    except OSError:
+        return False
 
 
 def _inodes(port: int) -> set[str]:

@@ -96,6 +96,8 @@ class Coordinator:
         self._claims: dict[int, int] = {}
         self._holder: bytes | None = None
         self._restored: float | None = None
+        #: Whether the first worker has left: then there is nothing to come into.
+        self._over = False
         self._unsure: tuple[int, Sequence[int]] | None = None
         #: Who is to say hello again before the owners of another round are known, and what waits for that.
         self._expected: set[int] = set()
@@ -131,6 +133,9 @@ class Coordinator:
             self._send(who, m.Reject(code="full", text=text), None)
             return
         if hello.role == "pulse":
+            if self.began and hello.took_part and hello.number not in self._members.living:
+                # It computes, and says so itself only when it waits.
+                self._members.rejoin(hello.number, hello.incarnation)
             if not self._members.is_current(hello.number, hello.incarnation):
                 self._send(who, m.Reject(code="fenced", text="it is no member"), None)
                 return
@@ -140,6 +145,10 @@ class Coordinator:
                 del self.peers[other]
         self.peers[who] = Peer(hello.role, hello.number, hello.incarnation)
         self._send(who, self._welcome(hello, endpoints), None)
+        if self._over and hello.role == "worker" and hello.number in self._waiting:
+            self._send(who, m.Leave(), None)
+        if self._restored is not None and self.began and self._expected <= self._members.living.keys():
+            self._all_back()
         self._decide()
 
     def _all_joined(self) -> bool:
@@ -173,7 +182,7 @@ class Coordinator:
             self._send(who, m.Reject(code="fenced", text=text), None)
             return False
         joins = worker >= self._here
-        if joins:
+        if joins or hello.late:
             # It has no part in versions and meetings: neither needs another machine.
             self._late.add(worker)
         if (self.began or joins) and not hello.took_part and entry is not Entry.BACK:
@@ -202,8 +211,7 @@ class Coordinator:
             self._claims.pop(worker, None)
             self._grant()
         self._hand_out(leases)
-        for key, found in self._meetings.changed_by(self._who_meets).items():
-            self._tell_met(key, found)
+        self._close_meetings()
         self._decide()
 
     def _hand_out(self, leases: Sequence[Lease]) -> None:
@@ -216,9 +224,7 @@ class Coordinator:
     def tick(self, now: float) -> None:
         """Look at the beats; and where this coordinator was started again, who has not come back."""
         if self._restored is not None and now - self._restored > 4 * self._limits.beat + 2:
-            self._restored = None
-            self._hand_out(self._members.leases())
-            self._decide()
+            self._all_back()
         for worker, pulse in list(self._pulses.items()):
             limit = self._limits.silence
             if limit is not None and now - pulse.heard > limit:
@@ -231,6 +237,18 @@ class Coordinator:
                 pulse.told = True
                 self._notice(f"worker {worker} has not got on for {now - pulse.moved:.0f} s {_where(pulse)}")
 
+    def _all_back(self) -> None:
+        """Whoever comes back to a coordinator that was started again has come."""
+        self._restored = None
+        self._hand_out(self._members.leases())
+        self._decide()
+        self._close_meetings()
+        self._grant()
+
+    def _close_meetings(self) -> None:
+        for key, found in self._meetings.changed_by(self._who_meets).items():
+            self._tell_met(key, found)
+
     def _beat(self, who: bytes, peer: Peer, ping: m.Ping, now: float) -> None:
         pulse = self._pulses.get(peer.number)
         if peer.role == "pulse" and pulse is not None and pulse.incarnation == peer.incarnation:
@@ -240,7 +258,13 @@ class Coordinator:
         elif peer.role == "pulse":
             self._send(who, m.Reject(code="fenced", text="it was counted as lost"), None)
             return
-        members = tuple(sorted(self._members.living))
+        elif peer.role == "worker" and not self._members.is_current(peer.number, peer.incarnation):
+            # It waits for a round that the others have done without it.
+            text = f"worker {peer.number} was counted as lost, or was replaced by another process"
+            self._send(who, m.Reject(code="fenced", text=text), None)
+            return
+        expected = self._expected if self._restored is not None else set()
+        members = tuple(sorted(self._members.living.keys() | expected))
         late = tuple(sorted(self._late))
         self._send(who, m.Pong(epoch=self._members.epoch, members=members, late=late), None)
 
@@ -281,6 +305,10 @@ class Coordinator:
                 return
             # Its number stays taken: others may be at a meeting for which its word is there already.
             self._pulses.pop(worker, None)
+            if worker == 0:
+                self._over = True
+                for late in sorted(self._waiting):
+                    self._to_worker(late, m.Leave())
             if self.leases is not None:
                 self.leases.leave(worker)
                 self._grant()
@@ -318,7 +346,12 @@ class Coordinator:
         return {
             worker
             for worker, incarnation in self._owners[number].items()
-            if worker < self._here and worker in living and incarnation in (None, living[worker][1])
+            if worker < self._here
+            and (
+                incarnation in (None, living[worker][1])
+                if worker in living
+                else self._restored is not None and incarnation is None
+            )
         }
 
     # -- rounds -------------------------------------------------------------------------------------------------------
@@ -411,7 +444,8 @@ class Coordinator:
 
     def _grant(self) -> None:
         """Give windows to those who wait, as far as there are any."""
-        if self.leases is None:
+        if self.leases is None or (self._restored is not None and self.began):
+            # After a restart it is not known yet who has which window.
             return
         for worker, end in list(self._claims.items()):
             window = self.leases.claim(worker, end)

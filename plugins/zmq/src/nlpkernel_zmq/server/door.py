@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import zmq
 
+from nlpkernel_zmq import sockets
 from nlpkernel_zmq.security import places
 from nlpkernel_zmq.security.folder import KEYS, endpoint_file, folder_of, told
 from nlpkernel_zmq.security.gate import DOMAIN, Gate
@@ -54,6 +55,7 @@ class Door:
         made.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
         made.setsockopt(zmq.CURVE_SERVER, 1)
         made.setsockopt(zmq.CURVE_SECRETKEY, self.keys.own.secret.encode("ascii"))
+        sockets.over_network(made)
         path = endpoint_file(self._folder, name)
         before = self._told(path)
         port = places.bind(made, self._address, int(before.rpartition(":")[2]) if before else None)

@@ -35,7 +35,8 @@ class FreeShard(Shard):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._windows = Windows(0, 0)
-        self._pushed: dict[int, _Pushed] = {}
+        #: By window, and by the process that pushed it.
+        self._pushed: dict[int, dict[int, _Pushed]] = {}
         self._numbers: dict[int, int] = {}
         #: What the coordinator decided on windows that are not applied yet.
         self._decisions: dict[int, Decision] = {}
@@ -96,9 +97,8 @@ class FreeShard(Shard):
     def _push(self, who: bytes, push: m.Push, payload: memoryview | None) -> None:
         chunk = self._piece(push)
         self._one_share(push.share, push.of)
-        self._taken_over(who, push.round)
         source = self._gradient(who, push, chunk, payload)
-        if self._known(who, self._windows.push(push.round, chunk), push.round):
+        if self._known(who, self._windows.push(push.round, chunk, self._from(who)), push.round):
             return
         self._at(who, push.round).pieces[chunk] = source
         self._tell_if_complete(push.round)
@@ -106,8 +106,8 @@ class FreeShard(Shard):
     def _end(self, who: bytes, end: m.End) -> None:
         self._check_end(end)
         self._one_share(end.share, end.of)
-        self._taken_over(who, end.round)
-        if self._known(who, self._windows.end(end.round, end.empty), end.round):
+        verdict = self._windows.end(end.round, end.empty, self._from(who))
+        if self._known(who, verdict, end.round, end=True):
             return
         self._at(who, end.round).end = end
         self._tell_if_complete(end.round)
@@ -122,7 +122,7 @@ class FreeShard(Shard):
             self._apply(window, epoch)
 
     def _apply(self, window: int, epoch: int) -> None:
-        pushed = self._pushed[window]
+        pushed = self._pushed[window][self._windows.source(window)]
         decision, end, model = self._decisions.pop(window), pushed.end, self.model
         assert end is not None
         if decision.finite and not end.empty:
@@ -131,16 +131,17 @@ class FreeShard(Shard):
             model.step(decision.norm, end.factor)
             self._updates += 1
         self._added = -1
-        del self._pushed[window]
+        wanted = {each.worker: each.end for each in self._pushed.pop(window).values() if each.end is not None}
         self._windows.commit(window)
         self._numbers[window] = decision.number
         self._write()
         release = attrs.evolve(self._release(decision, [end], epoch, ()), arena=None)
-        self._last_of[pushed.worker] = release
         for who, session in list(self.sessions.items()):
-            if session.worker == pushed.worker:
-                placed = session.memory is not None and end.reply >= 0
-                self._give(who, attrs.evolve(release, placed=placed), end.reply)
+            said = wanted.get(session.worker)
+            if said is not None:
+                self._last_of[session.worker] = release
+                placed = session.memory is not None and said.reply >= 0
+                self._give(who, attrs.evolve(release, placed=placed), said.reply)
 
     def _give(self, who: bytes, release: m.Release, reply: int = -1) -> None:
         """The parameters are copied, since the next update changes them."""
@@ -165,7 +166,7 @@ class FreeShard(Shard):
 
     def _add(self, window: int) -> Told:
         """Put a window's gradient where the optimizer reads it; what there is to tell of it."""
-        pushed, model = self._pushed[window], self.model
+        pushed, model = self._pushed[window][self._windows.source(window)], self.model
         end = pushed.end
         assert end is not None
         self._added = window
@@ -173,25 +174,18 @@ class FreeShard(Shard):
             model.add(chunk, [] if end.empty else [pushed.pieces[chunk]])
         return model.tell(model.everything if end.empty else set(end.absent), end.scale)
 
-    def _taken_over(self, who: bytes, window: int) -> None:
-        """A window whose pieces came from somebody who is gone comes anew, all of it from one worker: two draws of
-        dropout do not mix."""
-        pushed = self._pushed.get(window)
-        if pushed is not None and pushed.worker != self.sessions[who].worker:
-            if self._windows.complete(window):
-                return
-            self._windows.drop(window)
-            del self._pushed[window]
+    def _from(self, who: bytes) -> int:
+        return self.sessions[who].incarnation
 
     def _at(self, who: bytes, window: int) -> _Pushed:
-        pushed = self._pushed.setdefault(window, _Pushed())
-        pushed.worker = self.sessions[who].worker
-        return pushed
+        session = self.sessions[who]
+        made = _Pushed(worker=session.worker)
+        return self._pushed.setdefault(window, {}).setdefault(session.incarnation, made)
 
-    def _known(self, who: bytes, verdict: Verdict, window: int) -> bool:
+    def _known(self, who: bytes, verdict: Verdict, window: int, *, end: bool = False) -> bool:
         if verdict is Verdict.WRONG or verdict is Verdict.EARLY:
             raise BadFrame("field", f"window {window} is not cut so, or is one too many")
-        if verdict is Verdict.KNOWN and self._windows.is_applied(window):
+        if verdict is Verdict.KNOWN and end and self._windows.is_applied(window):
             last = self._last_of.get(self.sessions[who].worker)
             if last is None or last.round != window:
                 # Somebody else has done it, or a server that is no more has told; whoever asks goes on from here.

@@ -43,8 +43,10 @@ class Generation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with contextlib.suppress(OSError):
-            (self._folder / _NAME).unlink()
-            self._folder.rmdir()
-            self._folder.parent.rmdir()
+        if kind is SystemExit:
+            # The run is over. Otherwise whoever comes next has a higher number.
+            with contextlib.suppress(OSError):
+                (self._folder / _NAME).unlink()
+                self._folder.rmdir()
+                self._folder.parent.rmdir()
         os.close(self._descriptor)

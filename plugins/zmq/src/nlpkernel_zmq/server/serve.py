@@ -55,9 +55,12 @@ def serve(settings: ZmqPs, run: Run, make: MakeOptimizer) -> None:
             server.run()
         except SystemExit:
             server.farewell()
+            server.close(over=True)
             raise
-        finally:
-            server.close()
+        except BaseException:
+            # The one that is started again by itself takes up what there is.
+            server.close(over=False)
+            raise
 
 
 def _made(run: Run, component: Any) -> Compressor | None:
@@ -175,14 +178,16 @@ class Server:
     def _others(self) -> bool:
         return any(session.worker >= self._here for session in self.shard.sessions.values())
 
-    def close(self) -> None:
-        """Close the sockets, and leave nothing behind."""
+    def close(self, *, over: bool) -> None:
+        """Close the sockets; where the run is over, leave nothing behind."""
         for socket in (self._data, self._control, self._up):
             if socket is not None:
                 socket.close(0 if self._door is None else _LINGER)
         if self._door is not None:
             self._door.close(over=self._over)
         self._context.term()
+        if not over:
+            return
         if self._snapshots is not None:
             self._snapshots.remove()
         if self.number == 0:
@@ -286,7 +291,7 @@ class Server:
 
     def _ready(self, round: int, told: Told, number: int) -> None:
         """The shard has all of a round."""
-        durable = self.shard.durable
+        durable = self.shard.safe
         if self.coordinator is not None:
             self.coordinator.ready(self.number, round, told, durable, number)
             self.shard.forget(self.coordinator.least)

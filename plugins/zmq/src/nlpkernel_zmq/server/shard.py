@@ -95,6 +95,12 @@ class Shard:
         return self._rounds.next
 
     @property
+    def safe(self) -> int:
+        """Updates before this number it will never ask for again: also where nothing is kept safe, since then it does
+        not come back at all."""
+        return self.durable if self._protected else self.next
+
+    @property
     def model(self) -> ShardModel:
         """What is trained here. Raise BadFrame before it is known."""
         if self._model is None or not self.began:
@@ -213,7 +219,8 @@ class Shard:
         model.take_state(tensors, facts.get("plain", {}))
         if "groups" in facts:
             model.take_groups(facts["groups"])
-        self._updates, self._every = begin.updates, max(1, begin.every)
+        self._updates, self._every = begin.updates, begin.every
+        self._protected = self._snapshots is not None and self._every > 0
         self.told.clear()
         self.durable = self.first = begin.round
         self._last = None
@@ -340,9 +347,11 @@ class Shard:
         changes = None if self._copy is None else self._copy.advance(self.model.memory.tensor)
         self._rounds.commit()
         self._forget_round()
+        # Of the rounds before somebody came or went nobody could do the shares again as they were.
+        others = len(ends) != len(owners) or self.owners not in ((), owners)
         self.owners = owners
         self._last = self._release(decision, ends, epoch, owners)
-        self._write()
+        self._write(always=others)
         self._last = attrs.evolve(self._last, durable=self.durable if self._protected else -1)
         for who in list(self.sessions):
             if changes is None:
@@ -462,7 +471,11 @@ class Shard:
     def _write(self, *, always: bool = False) -> None:
         """Write a snapshot where one is due. A disk that takes none leaves the run without that protection, which is
         said, and tried again."""
-        if self._snapshots is None or (not always and self.next - self.durable < self._every):
+        if (
+            self._snapshots is None
+            or not self._every
+            or (not always and self.next - self.durable < self._every)
+        ):
             return
         model = self.model
         tensors, plain = model.state()

@@ -158,8 +158,8 @@ class Hello(Message):
     """A process presents itself: the first message of every connection. `run` is the word of this start of the run,
     `number` its number among those of its role, `incarnation` a random number of this start of the process, `release`
     that of the plugin, `host` a word that is the same for processes that can share memory, and `arena` where the memory
-    is that it shares. `took_part`: it is in the run already, and its connection was cut. A "pulse" is a second
-    connection of a worker, for its beats.
+    is that it shares. `took_part`: it is in the run already, and its connection was cut; `late`: it came into it later
+    than the others. A "pulse" is a second connection of a worker, for its beats.
     """
 
     KIND = Kind.HELLO
@@ -173,6 +173,7 @@ class Hello(Message):
     host: str
     arena: Plain | None = None
     took_part: bool = False
+    late: bool = False
 
 
 @_message
@@ -364,7 +365,8 @@ class Put(Message):
 @attrs.frozen(kw_only=True)
 class Begin(Message):
     """All of `what` has been put. After the schema the shard knows what is trained. After "state" training begins with
-    `round` and the window `step`: so many updates have been made, and a snapshot is due every so many rounds.
+    `round` and the window `step`: so many updates have been made, and a snapshot is due every so many rounds (0:
+    never).
     """
 
     KIND = Kind.BEGIN

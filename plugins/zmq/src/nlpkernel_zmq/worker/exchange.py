@@ -13,9 +13,10 @@ from torch import Tensor
 from nlpkernel.errors import TrainingError, fail
 from nlpkernel_zmq import blobs
 from nlpkernel_zmq.codes import OWNER
+from nlpkernel_zmq.compress.cost import Exchanged
 from nlpkernel_zmq.compress.down import Copy
 from nlpkernel_zmq.compress.up import Up
-from nlpkernel_zmq.fitting import slots
+from nlpkernel_zmq.fitting import MOST, every, kept, slots
 from nlpkernel_zmq.layout import ALIGN, Parameter
 from nlpkernel_zmq.memory import Memory, available
 from nlpkernel_zmq.regions import places
@@ -70,12 +71,16 @@ class Exchange:
         )
         self._spaces = self._schema.spaces()
         _, size = places(self._spaces)
-        self._protects = settings.replay > 0
         parameters = self._schema.parameters
         #: What makes gradients smaller. A share of a worker that is gone travels without, since it owes nothing of it.
         self.up = None if compressor is None else Up(compressor, parameters, self._spaces, self._chunk)
         self._slots = slots(settings.replay, size if self.up is None else self.up.bytes)
-        self._every = max(1, self._slots // 2)
+        self._protects = self._slots > 1
+        self._every = every(self._slots)
+        #: What is to be said of that; "" where there is room enough.
+        self.told = ""
+        if settings.replay and self._slots < MOST:
+            self.told = kept(settings.replay, size if self.up is None else self.up.bytes)
         # Where each gradient has its place among several, the parameters come to a place behind them.
         free = settings.mode != "sync"
         shares = settings.payload == "memory" or (
@@ -288,7 +293,10 @@ class Exchange:
         for pushed in self._kept:
             if pushed.order is None or (pushed.order >= durable and pushed.slot != slot and self._protects):
                 kept.append(pushed)
-            elif pushed.order >= durable:
+                continue
+            if pushed.slot < 0:
+                self.gradients.drop(pushed.region)
+            if pushed.order >= durable:
                 self._dropped = max(self._dropped, pushed.order)
         self._kept = kept
 
@@ -424,6 +432,22 @@ class Exchange:
         """Take the parameters as they are before an update, or now."""
         parts = [self._fetched(server, "parameters", number) for server in self._link.servers]
         self.gradients.read([view_of(part, torch.uint8, len(part)) for part in parts])
+
+    def exchanged(self, workers: int) -> Exchanged:
+        """What a window exchanges. Takes the parameters of the largest shard a few times, to see how fast they come."""
+        server = max(self._link.servers, key=lambda each: self._spaces[each.number].bytes)
+        seconds = []
+        for _ in range(3):
+            start = time.perf_counter()
+            self._fetched(server, "parameters", -1)
+            seconds.append(time.perf_counter() - start)
+        return Exchanged(
+            parameters=self._schema.parameters,
+            spaces=self._spaces,
+            chunk=self._chunk,
+            workers=workers,
+            link=self._spaces[server.number].bytes / min(seconds),
+        )
 
     def fetch(self, number: int) -> Iterator[tuple[str, str, Any]]:
         """The optimizer's state before an update: (parameter, key, value), whole."""

@@ -94,6 +94,10 @@ class Gradients:
         """The byte at which a shard's space begins in a region."""
         return self._bases[shard]
 
+    def drop(self, region: Tensor) -> None:
+        """A region is not used any more."""
+        self._views.pop(region.data_ptr(), None)
+
     def part(self, region: Tensor, shard: int) -> Tensor:
         """The bytes of a shard's space in a region."""
         start = self._bases[shard]

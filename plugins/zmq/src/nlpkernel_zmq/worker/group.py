@@ -65,6 +65,7 @@ class ZmqGroup:
         #: The parameters that all workers compute with, while this worker's model has those of the servers.
         self._reference: dict[str, Tensor] = {}
         self._captured = False
+        self._told_cost = False
         #: What is trained, whole on each worker, by name.
         self._trained: Mapping[str, Held] = {}
         #: Whether the servers have to get what this run begins or goes on with.
@@ -76,6 +77,8 @@ class ZmqGroup:
         #: The last window that was trained on before this worker came; None once it takes part.
         self._behind: int | None = None
         self._passing = False
+        #: Whether this worker came into a run that went on, and takes part now.
+        self._came_in = False
         self._count = 0
         self._at_hand: tuple[int, Mapping[str, float]] = (0, {})
 
@@ -177,10 +180,18 @@ class ZmqGroup:
         exchange = self._ready(work, step)
         if self._captured:
             self._compute_with_reference(work)
-        if self._link.late and self._behind is None:
+        if self._link.late and not self._came_in:
             self._come_in(exchange, step)
         if self._passing:
             return {}
+        if self.rank not in self._owners:
+            raise fail(
+                TrainingError,
+                "ZPS004",
+                f"worker {self.rank} was counted as lost, and the others went on without it",
+                owner=OWNER,
+                hint="logs/run.log says when it was silent; `silence` in [communicator] is the limit",
+            )
         self._at_hand = (step, totals)
         sums = self._run_share(work, exchange, step, self._owners.index(self.rank), totals)
         return {name: sums.get(name, self._zero) for name in totals}
@@ -280,7 +291,7 @@ class ZmqGroup:
         assert first is not None
         release = exchange.take_up(first.round)
         exchange.began(release.round + 1)
-        self._owners, self._behind = release.owners, release.step
+        self._owners, self._behind, self._came_in = release.owners, release.step, True
         link.after(release.round)
         self._passing = step <= release.step
         self._run.notice(
@@ -308,7 +319,9 @@ class ZmqGroup:
                 compressor=self._compressor,
                 down=self._down,
             )
-        if self._fresh and not self._link.late:
+            if self.rank == 0 and self._exchange.told:
+                self._run.notice("communicator zmq-ps", self._exchange.told)
+        if self._fresh and (self._came_in or not self._link.late):
             self._fresh = False
             self._begin(work, self._exchange, step)
         return self._exchange
@@ -319,6 +332,7 @@ class ZmqGroup:
         if self._reference:
             self._compute_with_reference(work)
         exchange.began(int(words.plain(self._link.meet(words.packed(exchange.round))[0])))
+        self._link.take_part()
 
     def _upload(self, work: Work, exchange: Exchange, step: int) -> None:
         exchange.upload(
@@ -330,6 +344,19 @@ class ZmqGroup:
             reference=self._reference,
         )
         work.optimizer.state.clear()
+        if self._settings.compresses and not self._told_cost:
+            self._told_cost = True
+            self._tell_break_even(exchange)
+
+    def _tell_break_even(self, exchange: Exchange) -> None:
+        settings, exchanged = self._settings, exchange.exchanged(self.world)
+        found = [
+            measure(self._run.ask(component, "create_compressor"))
+            for component, measure in ((settings.compressor, exchanged.up), (settings.down, exchanged.down))
+            if component is not None
+        ]
+        for each in found:
+            self._run.notice("communicator zmq-ps", str(each), level="info" if each.pays else "warning")
 
     # -- evaluation ---------------------------------------------------------------------------------------------------
 
@@ -400,6 +427,7 @@ class ZmqGroup:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """The servers get what was taken up before the next round."""
         self._fresh, self._captured = True, False
+        self._behind, self._passing = None, False
         self._reference = {
             name.removeprefix(_REFERENCE): local(value, Replicated()).clone()
             for name, value in state.items()

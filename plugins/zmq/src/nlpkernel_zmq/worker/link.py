@@ -136,7 +136,9 @@ class Link:
         self._meetings += 1
         key = f"{self.at}:{self._meetings}"
         # Another worker may not have heard how the last one ended, when the coordinator is started again.
-        self._said = [*self._said[-1:], (key, word)]
+        # And the first ones of the run are needed again by whoever comes into it later.
+        first = [each for each in self._said[:-1] if each[0].startswith("-1:")]
+        self._said = [*first, *self._said[-1:], (key, word)]
         self._say(key, word)
         self.wait(lambda: key in self._met, "the other workers")
         self.members, found = self._met.pop(key)
@@ -151,6 +153,8 @@ class Link:
     def take_part(self) -> None:
         """This worker is in the run from now on."""
         self._took_part = True
+        if self.beats is not None:
+            self.beats.took_part = True
 
     # -- windows ------------------------------------------------------------------------------------------------------
 
@@ -295,7 +299,8 @@ class Link:
                 self.servers = [
                     Server(number, self._connect(where)) for number, where in enumerate(message.servers)
                 ]
-            self.late = message.began and not self._took_part
+            if not self._took_part:
+                self.late = message.began
             for key, word in self._said:
                 self._say(key, word)
             for message_ in (self._claiming, self._holding, m.Enlist() if self._enlisting else None):
@@ -407,6 +412,7 @@ class Link:
             host=host(),
             arena=None if self._arena is None else dict(self._arena),
             took_part=self._took_part,
+            late=self.late,
         )
 
     def _say_hello(self, server: Server) -> None:

@@ -35,7 +35,7 @@ def open_group(settings: ZmqPs, run: Run) -> Group:
         raise fail(
             UsageError,
             "ZPS007",
-            f"the plan wants {settings.workers} workers and {settings.servers} servers, and this is one process",
+            f"the plan wants workers: {settings.workers}, servers: {settings.servers}; this is one process",
             owner=OWNER,
             hint="`nlpkernel run` starts them",
         )

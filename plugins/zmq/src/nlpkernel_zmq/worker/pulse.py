@@ -26,6 +26,8 @@ class Beats:
         self._launch, self._rank, self._incarnation = launch, rank, incarnation
         self._pulse, self._seconds, self._way = pulse, seconds, way
         self.members: tuple[int, ...] | None = None
+        #: Whether the worker is in the run already.
+        self.took_part = False
         self.late: tuple[int, ...] = ()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nlpkernel-zmq-beats", daemon=True)
@@ -75,4 +77,5 @@ class Beats:
             incarnation=self._incarnation,
             release=RELEASE,
             host=host(),
+            took_part=self.took_part,
         )
