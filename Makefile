@@ -17,10 +17,10 @@ run: $(STAMP)
 	$(BIN)/nlpkernel generate runs/first --prompt "def " --tokens 120 --temperature 0.8 --seed 1
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 faults: $(STAMP)
-	FAULTS_KILLS=$(KILLS) FAULTS_SEED=$(SEED) $(BIN)/python -m pytest -n $(JOBS) tests/faults $(ARGS)
+	FAULTS_KILLS=$(KILLS) FAULTS_SEED=$(SEED) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup tests/faults $(ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -47,7 +47,7 @@ class Lab:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._crews: dict[int, list[subprocess.Popen[str]]] = {}
-        self._servers: list[subprocess.Popen[str]] = []
+        self._servers: list[subprocess.Popen[str] | None] = []
         self._seen: dict[str, Ran] = {}
         draws = random.Random(1)
         lines = (" ".join(draws.choices(WORDS, k=draws.randint(1, 9))) for _ in range(600))
@@ -136,7 +136,18 @@ class Lab:
         answers = self.tell(workers, [asked] * workers)
         for process in serving:
             process.terminate()
-        return answers + [self._answer(process) for process in serving]
+        return answers + [self._dismissed(process) for process in serving]
+
+    def _dismissed(self, process: subprocess.Popen[str]) -> dict[str, str]:
+        """What a server answers that was told to end. One that took that for itself has ended as well, with 0."""
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line and process.wait() == 0:
+            self._servers[self._servers.index(process)] = None
+            return {"status": "served"}
+        assert line, f"a server ended with {process.wait()}: {(self.root / 'crew.log').read_text()[-2000:]}"
+        answer: dict[str, str] = json.loads(line)
+        return answer
 
     def tell(self, workers: int, asked: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
         """Send each worker a line, and read each one's answer."""
@@ -163,9 +174,10 @@ class Lab:
         return self._crews[workers]
 
     def _server(self, number: int) -> subprocess.Popen[str]:
-        while len(self._servers) <= number:
-            self._servers.append(self._start(f"server-{len(self._servers)}"))
-        return self._servers[number]
+        self._servers += [None] * (number + 1 - len(self._servers))
+        found = self._servers[number] or self._start(f"server-{number}")
+        self._servers[number] = found
+        return found
 
     def _start(self, *words: str) -> subprocess.Popen[str]:
         environment = {
@@ -186,7 +198,7 @@ class Lab:
     def close(self) -> None:
         """End the crews."""
         for crew in (*self._crews.values(), self._servers):
-            for process in crew:
+            for process in filter(None, crew):
                 process.kill()
                 process.wait()
 
@@ -196,3 +208,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     made = Lab(tmp_path_factory.mktemp("layouts"))
     yield made
     made.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of a module share runs and crews, so they stay on one of xdist's workers."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -222,12 +222,16 @@ class SingleGroup:
     rank = 0
     world = 1
     stream = 0
-    present = (0,)
     requires = Requirements()
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.axes: Mapping[str, Axis] = {name: Axis() for name in ("data", "tensor", "pipe", "expert")}
+
+    @property
+    def present(self) -> Collection[int]:
+        """All that there are."""
+        return range(self.world)
 
     def agree(self, fingerprint: Mapping[str, str]) -> None:
         """One worker agrees with itself."""
