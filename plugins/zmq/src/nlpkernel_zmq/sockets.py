@@ -61,7 +61,8 @@ def keep(launch: str, *, first: bool) -> None:
     own.mkdir(mode=0o700, exist_ok=True)
     if not first:
         return
-    (own / _KEEPER).write_text(f"{os.getpid()}\n", encoding="ascii")
+    # The supervisor: a server of a run that goes on may just be started again.
+    (own / _KEEPER).write_text(f"{os.getppid()}\n", encoding="ascii")
     for other in own.parent.iterdir():
         if other == own:
             continue

@@ -103,8 +103,11 @@ class FreeGroup(ZmqGroup):
         """Compute a window out of the engine's order."""
         weights = [each.weights for each in work.data.window(window)]
         self._count = len(weights)
+        totals = self.total(weights)
+        # A window without weight makes no update, as where the engine comes to it.
+        mine = range(len(weights)) if any(totals.values()) else range(0)
         exchange.begin(0, 1, window, window=window)
-        self._compute(work, exchange, window, range(len(weights)), self.total(weights))
+        self._compute(work, exchange, window, mine, totals)
         exchange.take_up(window)
         self._window = None
 
