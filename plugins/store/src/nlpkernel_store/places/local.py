@@ -110,21 +110,18 @@ class Local:
         path = self.folder / name
         path.unlink(missing_ok=True)
         parent = path.parent
-        # The folders of the first level stay: somebody may be putting a file into them.
-        while parent.parent not in (self.folder, self.folder.parent) and parent != self.folder:
-            try:
-                parent.rmdir()
-            except OSError:
-                break
+        while self._remove_empty(parent):
             parent = parent.parent
 
     def clean(self) -> None:
-        """See Place."""
+        """See Place. So do folders that were made for a file which never came, or outlived their last one."""
         aside = self.folder / ASIDE
         for path in list(aside.iterdir()) if aside.is_dir() else []:
             match = _NAME.fullmatch(path.name)
             if match and _dead(path, int(match["pid"]), match["host"]):
                 path.unlink(missing_ok=True)
+        for folder, _, _ in os.walk(self.folder, topdown=False):
+            self._remove_empty(Path(folder))
 
     @contextmanager
     def lock(self) -> Iterator[bool]:
@@ -176,6 +173,16 @@ class Local:
             if self._fsync:
                 os.fsync(file.fileno())
         return written
+
+    def _remove_empty(self, folder: Path) -> bool:
+        """Those of the first level stay: somebody may be putting a file into them."""
+        if folder.parent in (self.folder, self.folder.parent) or folder == self.folder:
+            return False
+        try:
+            folder.rmdir()
+        except OSError:
+            return False
+        return True
 
     def _folder(self, folder: Path) -> None:
         if folder.is_dir():
