@@ -9,6 +9,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from nlpkernel.hookspecs import (
+    augmentation,
     checkpoint,
     communicator,
     compressor,
@@ -19,6 +20,9 @@ from nlpkernel.hookspecs import (
     optimizer,
     policy,
     precision,
+    reader,
+    sampler,
+    stage,
     task,
     tokenizer,
 )
@@ -27,6 +31,10 @@ from nlpkernel.hookspecs._spec import KIND, PATIENCE, HookKind, Point, hook
 #: The modules that hold hook specs.
 MODULES: tuple[ModuleType, ...] = (
     data,
+    reader,
+    stage,
+    augmentation,
+    sampler,
     tokenizer,
     task,
     model,
@@ -49,6 +57,10 @@ POINTS: dict[str, Point] = {
         precision.POINT,
         checkpoint.POINT,
         monitor.POINT,
+        reader.POINT,
+        stage.POINT,
+        augmentation.POINT,
+        sampler.POINT,
         tokenizer.POINT,
         task.POINT,
         model.TRANSFORM,
