@@ -89,9 +89,17 @@ def test_every_link_within_the_repository_leads_somewhere(path: Path) -> None:
 @pytest.mark.parametrize("path", PROSE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_command_that_is_mentioned_exists(path: Path) -> None:
     for command in re.findall(r"`nlpkernel ([a-z-]+)", path.read_text(encoding="utf-8")):
-        assert command in {*COMMANDS, "generate", "versions", "rollback", "render", "join", "ray"}, (
-            f"{path}: nlpkernel {command}"
-        )
+        assert command in {
+            *COMMANDS,
+            "generate",
+            "versions",
+            "rollback",
+            "data",
+            "tokenizer",
+            "render",
+            "join",
+            "ray",
+        }, f"{path}: nlpkernel {command}"
 
 
 @pytest.mark.parametrize("name", ["plan.md", "hooks.md", "events.md", "errors.md"])

@@ -74,13 +74,13 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
     from nlpkernel.context import Run, Task
     from nlpkernel.events import Event, Working
     from nlpkernel.plan.train import Train
-    from nlpkernel_text.bpe import BpeTokenizer
+    from nlpkernel_text.tokenizers.library import LibraryTokenizer as BpeTokenizer
     from nlpkernel_text.component import Text
     from nlpkernel_text.corpus import Corpus
-    from nlpkernel_text.faults import Faults
+    from nlpkernel_text.reading.faults import Faults
     from nlpkernel_text.opening import open_text
     from nlpkernel_text.task import Lm
-    from nlpkernel_text.tokenizer import Bpe
+    from nlpkernel_text.tokenizers.components import Bpe
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -198,7 +198,7 @@ def peer(paths: list[str], documents: str, saved: bytes, end: str, cache: Path) 
     """The recipe of Hugging Face's language-modelling examples: load, tokenize in batches, group."""
     import datasets
 
-    from nlpkernel_text.bpe import BpeTokenizer
+    from nlpkernel_text.tokenizers.library import LibraryTokenizer as BpeTokenizer
 
     datasets.disable_progress_bars()
     tokenizer = BpeTokenizer.load(saved, end)._tokenizer

@@ -70,7 +70,7 @@ class Lab:
                 "use": "text",
                 "paths": [str(self.root / "corpus.txt")],
                 "window": 32,
-                "documents": "line",
+                "format": {"use": "auto", "documents": "line"},
                 "pack": "rows",
             },
             "model": {"use": "gpt", "layers": 4, "heads": 4, "width": 32, "bias": True},

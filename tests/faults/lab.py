@@ -47,7 +47,7 @@ PLAN: dict[str, Any] = {
     "data": {
         "use": "text",
         "paths": ["corpus.txt"],
-        "documents": "blank",
+        "format": {"use": "auto", "documents": "blank"},
         "window": 16,
         "tokenizer": {"use": "bytes"},
         "task": {"use": "lm"},

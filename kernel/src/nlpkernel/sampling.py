@@ -14,6 +14,7 @@ None of this is secret: it is for statistics, not for cryptography.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from nlpkernel.errors import DataError, fail
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     Ids = np.ndarray[Any, np.dtype[np.int64]]
+
+    #: The rows at some places of an epoch's order: (epoch, places from 0, which are consecutive) to rows.
+    Order = Callable[[int, Ids], Ids]
 
 #: What becomes of the rows at an epoch's end that fill no batch: a window of their own, carried into the next
 #: epoch's first window, or dropped.
@@ -119,10 +123,10 @@ class Part(NamedTuple):
 class Windows:
     """The windows of a run over `samples` rows: `batch` rows a window, `micro` rows a micro-batch.
 
-    Each epoch is another permutation of the rows, or their own order without `shuffle`. Under `partial` =
-    "step" the rows at an epoch's end that fill no batch are a smaller window, under "carry" they begin a
-    window that the next epoch completes, under "drop" they are left out (`dropped` of them each epoch).
-    Raises DataError where no step could ever happen.
+    Each epoch is another permutation of the rows, or their own order without `shuffle`, or what `order` says.
+    Under `partial` = "step" the rows at an epoch's end that fill no batch are a smaller window, under "carry"
+    they begin a window that the next epoch completes, under "drop" they are left out (`dropped` of them each
+    epoch). Raises DataError where no step could ever happen.
     """
 
     def __init__(
@@ -133,6 +137,7 @@ class Windows:
         partial: Partial = "step",
         seed: int = 0,
         shuffle: bool = True,
+        order: Order | None = None,
     ) -> None:
         if samples < 1:
             raise fail(DataError, "NK407", "there are no samples to train on, so no step can ever happen")
@@ -152,6 +157,7 @@ class Windows:
         self.partial = partial
         self.seed = seed
         self.shuffle = shuffle
+        self.order = order
         #: Rows of each epoch that no window holds.
         self.dropped = samples % batch if partial == "drop" else 0
         #: Windows of an epoch. Under "carry" an epoch need not end with a window, and this is a fraction.
@@ -211,6 +217,15 @@ class Windows:
         import numpy as np
 
         at = np.arange(first, last, dtype=np.int64)
+        if self.order is not None:
+            touched = range(first // self.samples, (last - 1) // self.samples + 1)
+            parts = np.split(at, [epoch * self.samples - first for epoch in touched[1:]])
+            ordered = [
+                self.order(epoch, part - epoch * self.samples)
+                for epoch, part in zip(touched, parts, strict=True)
+            ]
+            self._keep(first, np.concatenate(ordered))
+            return
         epoch, within = first // self.samples, first % self.samples
         if within + (last - first) <= self.samples:
             rows = at - epoch * self.samples
@@ -220,7 +235,9 @@ class Windows:
             # Keys of the few epochs that the block touches, spread over their rows.
             present = range(epoch, int(epochs[-1]) + 1)
             keys = np.array([key(self.seed, each) for each in present], dtype=np.uint64)[epochs - epoch]
-        block = permute(rows, self.samples, keys) if self.shuffle else rows
+        self._keep(first, permute(rows, self.samples, keys) if self.shuffle else rows)
+
+    def _keep(self, first: int, block: Any) -> None:
         # What is handed out are views of this block.
         block.setflags(write=False)
         self._start, self._block = first, block

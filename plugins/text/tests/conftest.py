@@ -13,11 +13,23 @@ from nlpkernel.context import Run
 from nlpkernel.events import Event, Notice
 from nlpkernel.plan.train import Train
 from nlpkernel_text.component import Text
-from nlpkernel_text.data import TextData
+from nlpkernel_text.data import PackedData, TextData
+from nlpkernel_text.reading.components import Auto
+from nlpkernel_text.samplers.components import Order, Random, Shuffle
 from nlpkernel_text.task import Lm
-from nlpkernel_text.tokenizer import Bytes
+from nlpkernel_text.tokenizers.components import Bytes
 
 torch.set_num_threads(1)
+
+
+#: What a plan would have chosen where it says nothing.
+COMPONENTS: dict[str, Any] = {
+    "format": Auto(),
+    "sampling": Shuffle(),
+    "tokenizer": Bytes(),
+    "task": Lm(),
+}
+SAMPLERS: dict[Any, Any] = {"shuffle": Shuffle(), "order": Order(), "random": Random()}
 
 
 class Heard:
@@ -64,13 +76,14 @@ def open_text(make_run: Callable[..., Run]) -> Callable[..., TextData]:
     def make(
         *paths: Path, train: dict[str, Any] | None = None, run: Run | None = None, **values: Any
     ) -> TextData:
-        values = {"validation": 0.0, "tokenizer": Bytes(), "task": Lm(), **values}
+        values = {**COMPONENTS, "validation": 0.0, **values}
+        values["sampling"] = SAMPLERS.get(values["sampling"], values["sampling"])
         if values.get("validation_paths"):
             values["validation"] = None
         text = Text(paths=paths, **values)
         assert not list(text.check_settings())
         data = text.open_data(run or make_run(**(train or {})))
-        assert isinstance(data, TextData)
+        assert isinstance(data, PackedData)
         return data
 
     return make

@@ -20,11 +20,14 @@ from nlpkernel import component, setting
 from nlpkernel.context import Run
 from nlpkernel.errors import DataError
 from nlpkernel.plan.train import Train
-from nlpkernel_text import cache, opening
+from nlpkernel_text import cache
+from nlpkernel_text.building import Building
 from nlpkernel_text.cache import described
 from nlpkernel_text.component import Text
-from nlpkernel_text.task import Lm
-from nlpkernel_text.tokenizer import Bpe, Bytes, Characters
+from nlpkernel_text.reading.components import Auto
+from nlpkernel_text.tokenizers.components import Bpe, Bytes, Characters
+
+from .conftest import COMPONENTS
 
 Write = Callable[[str, str | bytes], Path]
 Open = Callable[..., Any]
@@ -35,20 +38,20 @@ def entries(tmp_path: Path) -> list[Path]:
 
 
 def stream(data: Any, split: str = "train") -> list[int]:
-    return data._packers[split].stream.tokens.tolist()  # type: ignore[no-any-return]
+    return data.packers[split].stream.tokens.tolist()  # type: ignore[no-any-return]
 
 
 @pytest.fixture
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Each time that an entry is built."""
     seen: list[Path] = []
-    build = opening._build
+    build = Building._tokenize
 
-    def counted(corpus: Any, run: Run, folder: Path) -> dict[str, Any]:
+    def counted(self: Building, folder: Path) -> dict[str, Any]:
         seen.append(folder)
-        return build(corpus, run, folder)
+        return build(self, folder)
 
-    monkeypatch.setattr(opening, "_build", counted)
+    monkeypatch.setattr(Building, "_tokenize", counted)
     return seen
 
 
@@ -80,7 +83,7 @@ def test_content_tokenizer_and_settings_have_entries_of_their_own(
 ) -> None:
     path = write("a.txt", "one\ntwo\nthree\n")
     open_text(path)
-    open_text(path, documents="line")
+    open_text(path, format=Auto(documents="line"))
     open_text(path, validation=0.5, split="tail")
     open_text(path, tokenizer=Characters())
     open_text(path, tokenizer=Characters(end=True))
@@ -94,7 +97,7 @@ def test_tokens_are_two_bytes_where_the_vocabulary_fits(
     write: Write, open_text: Open, tmp_path: Path
 ) -> None:
     data = open_text(write("a.txt", "hello"))
-    tokens = data._packers["train"].stream.tokens
+    tokens = data.packers["train"].stream.tokens
     assert tokens.dtype == np.uint16
     assert isinstance(tokens.base, np.memmap)
     assert (entries(tmp_path)[0] / "train.tokens").stat().st_size == 2 * 6
@@ -147,7 +150,7 @@ def test_leftovers_of_killed_processes_are_removed_after_a_day(
 def test_a_cache_that_cannot_be_written_is_an_error(write: Write, open_text: Open, make_run: Any) -> None:
     run = make_run()
     run.cache.write_text("a file where a folder should be")
-    with pytest.raises(DataError, match="TXT011 the token cache cannot be written"):
+    with pytest.raises(DataError, match="TXT011 the cache cannot be written"):
         open_text(write("a.txt", "hello"), run=run)
 
 
@@ -155,14 +158,14 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
     write: Write, open_text: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write("a.txt", "hello")
-    build = opening._build
+    build = Building._tokenize
 
-    def changing(corpus: Any, run: Run, folder: Path) -> dict[str, Any]:
-        facts = build(corpus, run, folder)
+    def changing(self: Building, folder: Path) -> dict[str, Any]:
+        facts = build(self, folder)
         path.write_text("hello again")
         return facts
 
-    monkeypatch.setattr(opening, "_build", changing)
+    monkeypatch.setattr(Building, "_tokenize", changing)
     with pytest.raises(DataError, match=r"a\.txt: TXT010"):
         open_text(path)
     assert entries(tmp_path) == []
@@ -170,7 +173,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
 
 def _open(folder: Path, path: Path, barrier: Any, results: Any) -> None:
     run = Run(name="test", folder=folder / "run", cache=folder / "cache", train=Train())
-    text = Text(paths=(path,), validation=0.0, tokenizer=Bpe(vocabulary=300), task=Lm())
+    text = Text(paths=(path,), validation=0.0, **{**COMPONENTS, "tokenizer": Bpe(vocabulary=300)})
     barrier.wait()
     data: Any = text.open_data(run)
     results.put((data.info.fingerprint, stream(data)))
@@ -214,14 +217,14 @@ def test_who_comes_second_takes_what_the_first_left_where_there_are_no_locks(
 ) -> None:
     monkeypatch.setattr(cache.Cache, "_turn", lambda self, key: nullcontext())
     path = write("a.txt", "hello")
-    build = opening._build
+    build = Building._tokenize
 
-    def late(corpus: Any, run: Run, folder: Path) -> dict[str, Any]:
-        monkeypatch.setattr(opening, "_build", build)
+    def late(self: Building, folder: Path) -> dict[str, Any]:
+        monkeypatch.setattr(Building, "_tokenize", build)
         open_text(path)
-        return build(corpus, run, folder)
+        return build(self, folder)
 
-    monkeypatch.setattr(opening, "_build", late)
+    monkeypatch.setattr(Building, "_tokenize", late)
     assert stream(open_text(path)) == [*b"hello", 256]
     assert len(entries(tmp_path)) == 1
 

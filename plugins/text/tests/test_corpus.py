@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,19 +14,24 @@ from hypothesis import strategies as st
 from nlpkernel.bus import Bus
 from nlpkernel.context import Run, Task
 from nlpkernel.errors import DataError
+from nlpkernel.plan.train import Train
 from nlpkernel_text.component import Text
 from nlpkernel_text.corpus import Corpus
-from nlpkernel_text.faults import Faults
+from nlpkernel_text.reading.components import Auto
+from nlpkernel_text.reading.faults import Faults
+
+from .conftest import COMPONENTS
 
 Write = Callable[[str, str | bytes], Path]
 Open = Callable[..., object]
 
 
-def split(faults: Faults | None = None, **settings: object) -> dict[str, list[str]]:
+def split(faults: Faults | None = None, **settings: Any) -> dict[str, list[str]]:
     """The documents of each split, in their order."""
-    text = Text(**settings)  # type: ignore[arg-type]
+    text = Text(**{**COMPONENTS, **settings})
     assert not list(text.check_settings())
-    corpus = Corpus(text)
+    run = Run(name="test", folder=Path(), cache=Path(), train=Train())
+    corpus = Corpus(text, run)
     corpus.measure(faults or Faults(text.on_error == "skip"), Task(Bus(), "measuring", None, ""))
     documents: dict[str, list[str]] = {"train": [], "validation": []}
     still: dict[str, bool] = {"train": False, "validation": False}
@@ -42,7 +48,7 @@ def split(faults: Faults | None = None, **settings: object) -> dict[str, list[st
 
 def test_a_tenth_of_the_documents_is_held_out_from_all_over(write: Write) -> None:
     path = write("a.txt", "".join(f"line {number}\n" for number in range(200)))
-    documents = split(paths=(path,), documents="line")
+    documents = split(paths=(path,), format=Auto(documents="line"))
     assert len(documents["validation"]) == 20
     held = [int(line.split()[1]) for line in documents["validation"]]
     assert held == sorted(held)
@@ -57,7 +63,7 @@ def test_both_splits_have_a_document(
 ) -> None:
     path = tmp_path_factory.mktemp("split") / "a.txt"
     path.write_text("".join(f"{number}\n" for number in range(count)))
-    documents = split(paths=(path,), documents="line", validation=share)
+    documents = split(paths=(path,), format=Auto(documents="line"), validation=share)
     assert documents["train"]
     assert documents["validation"]
     assert sorted(map(int, documents["train"] + documents["validation"])) == list(range(count))
@@ -67,8 +73,8 @@ def test_both_splits_have_a_document(
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.93])
 def test_the_tail_is_the_last_characters(write: Write, kind: str, share: float) -> None:
     paths = tuple(write(f"{name}.txt", f"{name} one\n\n{name} two\n\n{name} three") for name in "abc")
-    everything = split(paths=paths, documents=kind, validation=0.0)["train"]
-    documents = split(paths=paths, documents=kind, validation=share, split="tail")
+    everything = split(paths=paths, format=Auto(documents=kind), validation=0.0)["train"]
+    documents = split(paths=paths, format=Auto(documents=kind), validation=share, split="tail")
     joined = "".join(everything)
     at = int(len(joined) * (1 - share))
     assert "".join(documents["train"]) == joined[:at]
@@ -102,7 +108,7 @@ def test_case_d3_a_file_that_is_skipped_is_counted_once_and_gives_nothing(write:
 def test_case_d6_no_examples_is_an_error_that_counts_what_was_found(write: Write, open_text: Open) -> None:
     path = write("empty.txt", "\n\n \n")
     with pytest.raises(DataError, match=r"TXT002 no examples in .*empty.txt; found: 3 blank lines"):
-        open_text(path, documents="line")
+        open_text(path, format=Auto(documents="line"))
     with pytest.raises(DataError, match=r"TXT002 no examples in .*none.txt; found: 1 empty files"):
         open_text(write("none.txt", ""))
 

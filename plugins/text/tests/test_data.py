@@ -17,8 +17,11 @@ from nlpkernel.errors import DataError
 from nlpkernel.hookspecs.communicator import Requirements
 from nlpkernel_text.component import Text
 from nlpkernel_text.data import TextData
-from nlpkernel_text.task import Lm
-from nlpkernel_text.tokenizer import Bpe, Bytes, Characters
+from nlpkernel_text.reading.components import Auto
+from nlpkernel_text.samplers.components import Order, Random
+from nlpkernel_text.tokenizers.components import Bpe, Bytes, Characters
+
+from .conftest import COMPONENTS
 
 Write = Callable[[str, str | bytes], Path]
 Open = Callable[..., TextData]
@@ -35,7 +38,7 @@ def tokens(data: TextData, first: int, last: int) -> list[list[int]]:
 
 
 def test_a_batch_is_tokens_and_the_ones_that_follow(write: Write, open_text: Open) -> None:
-    data = open_text(write("a.txt", ALPHABET), window=10, sampling="order", train={"batch": 4, "micro": 2})
+    data = open_text(write("a.txt", ALPHABET), window=10, sampling=Order(), train={"batch": 4, "micro": 2})
     assert [(each.samples, each.tokens, each.weights) for each in data.window(0)] == [
         (2, 20, {"loss": 20.0})
     ] * 2
@@ -101,7 +104,7 @@ def test_case_r4_random_windows_go_on_after_a_resume(write: Write, open_text: Op
 
 
 def test_random_rows_begin_anywhere_and_are_always_full(write: Write, open_text: Open) -> None:
-    data = open_text(write("a.txt", ALPHABET), window=90, sampling="random", train={"batch": 16})
+    data = open_text(write("a.txt", ALPHABET), window=90, sampling=Random(), train={"batch": 16})
     begins = {row[0] for row in tokens(data, 0, 20)}
     # 95 tokens with the end: a row of 91 begins at one of five places.
     assert begins == set(ALPHABET[:5].encode())
@@ -135,7 +138,7 @@ def test_evaluation_covers_a_split_once_in_order(
     data = open_text(
         write("b.txt", "x" * 50),
         validation_paths=(path,),
-        documents="line",
+        format=Auto(documents="line"),
         pack=pack,
         window=5,
         train={"batch": 100, "micro": micro},
@@ -174,7 +177,7 @@ def test_case_d4_the_loss_of_packed_documents_is_that_of_each_alone(write: Write
         (term,) = data.task.loss(Outputs(logits=logits), batch)
         return term.sum.item(), data.window(0)[0].weights["loss"], logits
 
-    options: dict[str, Any] = {"documents": "line", "pack": "isolated", "window": 16, "train": {"batch": 1}}
+    options: dict[str, Any] = {"format": Auto(documents="line"), "pack": "isolated", "window": 16, "train": {"batch": 1}}
     one = loss_of(open_text(write("1.txt", "fgh"), **options))
     two = loss_of(open_text(write("2.txt", "ij"), **options))
     both = loss_of(open_text(write("3.txt", "fgh\nij"), **options))
@@ -196,9 +199,9 @@ def test_case_d6_a_document_longer_than_the_window(
         with pytest.raises(
             DataError, match=r'TXT002 no examples in .*; 1 are longer than window = 512, and long = "sk'
         ):
-            open_text(path, documents="line", pack="rows", window=512, long=long, run=run)
+            open_text(path, format=Auto(documents="line"), pack="rows", window=512, long=long, run=run)
     else:
-        data = open_text(path, documents="line", pack="rows", window=512, long=long, run=run)
+        data = open_text(path, format=Auto(documents="line"), pack="rows", window=512, long=long, run=run)
         assert data.info.splits["train"].samples == {"truncate": 1, "split": 20}[long]
     counted = {"truncate": {"truncated"}, "skip": {"skipped"}, "split": set()}[long]
     assert {what for _, what in run.counts} == {
@@ -230,7 +233,7 @@ def test_so_many_steps_hold_so_many_tokens(
     text = "\n".join(ALPHABET[: 3 + number % 17] for number in range(40))
     data = open_text(
         write("a.txt", text),
-        documents="line",
+        format=Auto(documents="line"),
         pack=pack,
         sampling=sampling,
         window=7,
@@ -255,9 +258,9 @@ def test_steps_need_epochs_or_tokens(write: Write, open_text: Open) -> None:
 def test_rows_have_names(write: Write, open_text: Open) -> None:
     data = open_text(
         write("a.txt", "ab\n\ncdefghij\n"),
-        documents="line",
+        format=Auto(documents="line"),
         window=3,
-        sampling="order",
+        sampling=Order(),
         train={"batch": 3, "micro": 2},
     )
     names = [name.rpartition("/")[2] for index in (0, 1) for name in data.names(0, index)]
@@ -279,7 +282,7 @@ def test_the_codec_comes_back_from_the_artifacts_alone(write: Write, open_text: 
     for tokenizer in (Bytes(), Characters(end=True), Bpe(vocabulary=280)):
         data = open_text(path, tokenizer=tokenizer)
         kept = dict(data.artifacts())
-        codec = Text(paths=(path,), tokenizer=tokenizer, task=Lm()).open_codec(make_run(), kept)
+        codec = Text(paths=(path,), **{**COMPONENTS, "tokenizer": tokenizer}).open_codec(make_run(), kept)
         assert codec.info == data.info
         assert codec.end == data.codec.end is not None
         assert codec.decode([*codec.encode("the mat"), codec.end]) == "the mat"
@@ -291,11 +294,11 @@ def test_the_codec_comes_back_from_the_artifacts_alone(write: Write, open_text: 
             {**kept, "tokenizer": b""},
         ):
             with pytest.raises(DataError, match="TXT012"):
-                Text(paths=(path,), tokenizer=tokenizer, task=Lm()).open_codec(make_run(), broken)
+                Text(paths=(path,), **{**COMPONENTS, "tokenizer": tokenizer}).open_codec(make_run(), broken)
         facts = json.loads(kept["data.json"])
         facts["vocabulary"] += 1
         with pytest.raises(DataError, match="TXT012 the tokenizer has"):
-            Text(paths=(path,), tokenizer=tokenizer, task=Lm()).open_codec(
+            Text(paths=(path,), **{**COMPONENTS, "tokenizer": tokenizer}).open_codec(
                 make_run(), {**kept, "data.json": json.dumps(facts).encode()}
             )
 
@@ -312,7 +315,7 @@ def test_what_a_layout_asks_for_is_padding_that_weighs_nothing(
     write: Write, open_text: Open, make_run: Any, pack: str
 ) -> None:
     path = write("a.txt", "\n".join(ALPHABET[: 3 + number] for number in range(7)))
-    options: dict[str, Any] = {"documents": "line", "pack": pack, "window": 12}
+    options: dict[str, Any] = {"format": Auto(documents="line"), "pack": pack, "window": 12}
     plain = open_text(path, train={"batch": 5, "micro": 2}, **options)
     run: Run = make_run(batch=5, micro=2)
     run.group = Asking(Requirements(fixed_shapes=True, multiple=2))  # type: ignore[assignment]
@@ -365,7 +368,7 @@ def test_estimates_are_what_the_data_turns_out_to_be(write: Write, open_text: Op
 
     path = write("a.txt", "the cat sat on the mat and the dog\n" * 30)
     for tokenizer in (Bytes(), Bpe(vocabulary=270)):
-        text = Text(paths=(path,), window=33, tokenizer=tokenizer, task=Lm())
+        text = Text(paths=(path,), window=33, **{**COMPONENTS, "tokenizer": tokenizer})
         facts = tokenizer.estimate(text.estimate(Facts()))
         data = open_text(path, window=33, tokenizer=tokenizer)
         assert (facts.vocabulary, facts.window) == (data.info.vocabulary, data.info.window)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nlpkernel.errors import DataError
-from nlpkernel_text.files import find_files, stdlib_files
+from nlpkernel_text.reading.finding import find_files, stdlib_files
 
 Write = Callable[[str, str], Path]
 
@@ -47,8 +47,8 @@ def test_the_end_of_a_name_says_how_a_file_is_read(tmp_path: Path, write: Write)
 def test_what_is_no_text_by_its_name_is_refused_unless_the_plan_says_what_it_is(
     tmp_path: Path, write: Write
 ) -> None:
-    path = write("a.json", "{}")
-    with pytest.raises(DataError, match=r"TXT007 .*a\.json does not look like text"):
+    path = write("a.parquet", "x")
+    with pytest.raises(DataError, match=r"TXT007 .*a\.parquet does not look like text"):
         find_files([path], "auto")
     assert find_files([path], "text")[0].format == "text"
 

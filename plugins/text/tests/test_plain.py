@@ -11,24 +11,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nlpkernel.errors import DataError
-from nlpkernel_text import blocks, plain
-from nlpkernel_text.faults import Faults, Skipped
-from nlpkernel_text.files import File
-from nlpkernel_text.plain import Chunk, cut, read_lines, read_paragraphs, read_whole
+from nlpkernel.hookspecs.reader import Reader
+from nlpkernel_text.chunks import Chunk
+from nlpkernel_text.reading import blocks, plain
+from nlpkernel_text.reading.faults import Faults, Skipped
+from nlpkernel_text.reading.files import File
+from nlpkernel_text.reading.plain import Lines, Paragraphs, Whole, cut
+from nlpkernel_text.reading.records import read
 
 Write = Callable[[str, str | bytes], Path]
-Reader = Callable[[File, Faults], object]
+Make = Callable[[], Reader]
 
 #: All that other tools take for the end of a line, and a character of four bytes.
 ODD = "a\u2028b\u2029c\x85d\x0be\x0cf\rg\U0001f600h"
 
 
 def file_of(path: Path) -> File:
-    return File(path, path.name, "text")
+    return File(str(path), path.name, "text")
 
 
-def chunks(reader: object, path: Path, faults: Faults | None = None) -> list[Chunk]:
-    return list(reader(file_of(path), faults or Faults(False)))  # type: ignore[operator]
+def chunks(reader: Make, path: Path, faults: Faults | None = None) -> list[Chunk]:
+    records = read(reader(), file_of(path), ["text"], faults or Faults(False))
+    return [Chunk(list(each.columns["text"]), each.places, each.opens, each.closes) for each in records]
 
 
 def texts(found: list[Chunk]) -> list[str]:
@@ -50,16 +54,16 @@ def texts(found: list[Chunk]) -> list[str]:
 
 def test_case_d2_only_lf_and_crlf_end_a_line(write: Write) -> None:
     path = write("a.txt", f"{ODD}\r\n{ODD}\n{ODD}\r")
-    assert texts(chunks(read_lines, path)) == [ODD, ODD, f"{ODD}\r"]
-    assert texts(chunks(read_paragraphs, path)) == [f"{ODD}\n{ODD}\n{ODD}\r"]
+    assert texts(chunks(Lines, path)) == [ODD, ODD, f"{ODD}\r"]
+    assert texts(chunks(Paragraphs, path)) == [f"{ODD}\n{ODD}\n{ODD}\r"]
     # A whole file is what it is, CRLF and all.
-    assert texts(chunks(read_whole, path)) == [f"{ODD}\r\n{ODD}\n{ODD}\r"]
+    assert texts(chunks(Whole, path)) == [f"{ODD}\r\n{ODD}\n{ODD}\r"]
 
 
-@pytest.mark.parametrize("reader", [read_whole, read_lines, read_paragraphs])
+@pytest.mark.parametrize("reader", [Whole, Lines, Paragraphs])
 @pytest.mark.parametrize("block", [1, 2, 3, 4, 5, 7])
 def test_case_d3_characters_and_line_ends_across_a_read_edge_stay_whole(
-    write: Write, monkeypatch: pytest.MonkeyPatch, reader: Reader, block: int
+    write: Write, monkeypatch: pytest.MonkeyPatch, reader: Make, block: int
 ) -> None:
     path = write("a.txt", f"\ufeffé\r\n{ODD}\r\n\n日本語\n")
     whole = [(texts(chunks(reader, path)), next(list(chunk.lines) for chunk in chunks(reader, path))[0])]
@@ -82,16 +86,16 @@ def test_reading_does_not_depend_on_the_size_of_a_block(
     expected = [line for line in expected if line and not line.isspace()]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK", block)
-        assert texts(chunks(read_lines, path)) == expected
-        whole = texts(chunks(read_whole, path))
+        assert texts(chunks(Lines, path)) == expected
+        whole = texts(chunks(Whole, path))
         assert whole == ([text] if text and not text.isspace() else [])
-        paragraphs = texts(chunks(read_paragraphs, path))
+        paragraphs = texts(chunks(Paragraphs, path))
         assert [line for each in paragraphs for line in each.split("\n")] == expected
 
 
 def test_case_d3_a_file_that_ends_in_half_a_character_is_an_error_with_its_place(write: Write) -> None:
     path = write("a.txt", b"one\ntwo \xe6\x97")
-    for reader in (read_whole, read_lines, read_paragraphs):
+    for reader in (Whole, Lines, Paragraphs):
         with pytest.raises(DataError) as caught:
             chunks(reader, path)
         assert str(caught.value).startswith(
@@ -103,13 +107,13 @@ def test_case_d3_a_file_that_ends_in_half_a_character_is_an_error_with_its_place
 def test_case_d3_skip_leaves_out_the_line_the_paragraph_or_the_file_and_counts_it(write: Write) -> None:
     path = write("a.txt", b"one\ntwo \xff\n\nthree\r\nfour\n")
     faults = Faults(True)
-    assert texts(chunks(read_lines, path, faults)) == ["one", "three", "four"]
+    assert texts(chunks(Lines, path, faults)) == ["one", "three", "four"]
     assert faults.counts == {"lines that are not UTF-8": 1, "blank lines": 1}
     assert faults.first.startswith("a.txt:2:5: TXT003 not UTF-8 at byte 8")
-    assert texts(chunks(read_paragraphs, path, Faults(True))) == ["three\nfour"]
+    assert texts(chunks(Paragraphs, path, Faults(True))) == ["three\nfour"]
     faults = Faults(True)
     with pytest.raises(Skipped):
-        chunks(read_whole, path, faults)
+        chunks(Whole, path, faults)
     assert faults.counts == {"files that are not UTF-8": 1}
 
 
@@ -119,23 +123,23 @@ def test_the_place_of_a_bad_byte_is_right_in_later_blocks(
 ) -> None:
     path = write("a.txt", b"\xef\xbb\xbfone\n\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xff\n")
     monkeypatch.setattr(blocks, "BLOCK", block)
-    for reader in (read_whole, read_lines):
+    for reader in (Whole, Lines):
         with pytest.raises(DataError, match=r"a.txt:2:5: TXT003 not UTF-8 at byte 15"):
             chunks(reader, path)
 
 
 def test_case_d6_empty_files_and_blank_lines_are_counted(write: Write) -> None:
     faults = Faults(False)
-    assert not chunks(read_whole, write("a.txt", ""), faults)
-    assert not chunks(read_whole, write("b.txt", " \n\t\n"), faults)
-    assert not chunks(read_lines, write("c.txt", "\n \n\r\n\u2028\n"), faults)
+    assert not chunks(Whole, write("a.txt", ""), faults)
+    assert not chunks(Whole, write("b.txt", " \n\t\n"), faults)
+    assert not chunks(Lines, write("c.txt", "\n \n\r\n\u2028\n"), faults)
     assert faults.counts == {"empty files": 2, "blank lines": 4}
 
 
 def test_lines_know_their_numbers(write: Write) -> None:
-    found = chunks(read_lines, write("a.txt", "one\n\nthree\n"))
+    found = chunks(Lines, write("a.txt", "one\n\nthree\n"))
     assert [(chunk.texts, list(chunk.lines)) for chunk in found] == [(["one", "three"], [1, 3])]
-    found = chunks(read_paragraphs, write("b.txt", "\none\ntwo\n\n\nsix"))
+    found = chunks(Paragraphs, write("b.txt", "\none\ntwo\n\n\nsix"))
     assert [(chunk.texts, list(chunk.lines)) for chunk in found] == [(["one\ntwo"], [2]), (["six"], [6])]
 
 
@@ -144,7 +148,7 @@ def test_a_long_file_comes_in_pieces_that_are_cut_between_lines(
 ) -> None:
     monkeypatch.setattr(plain, "PIECE", 50)
     text = "".join(f"line {number}\n" for number in range(100)) + "\n  indented\n\n"
-    found = chunks(read_whole, write("a.txt", text))
+    found = chunks(Whole, write("a.txt", text))
     assert texts(found) == [text]
     assert len(found) > 10
     lines = text.split("\n")

@@ -52,7 +52,11 @@ def corpus(tmp_path: Path) -> Path:
 def test_a_plan_trains_on_text_and_its_version_brings_the_tokenizer(
     corpus: Path, tmp_path: Path, pack: str, micro: int
 ) -> None:
-    data = {"pack": pack, "documents": "line", "tokenizer": {"use": "bpe", "vocabulary": 270}}
+    data = {
+        "pack": pack,
+        "format": {"use": "auto", "documents": "line"},
+        "tokenizer": {"use": "bpe", "vocabulary": 270},
+    }
     report = nlpkernel.run(plan(corpus, data, steps=40, micro=micro), runs_folder=tmp_path / "runs")
     assert report.status == "finished"
     assert set(report.metrics) == {
@@ -72,7 +76,7 @@ def losses(events: Any) -> list[float]:
 
 @pytest.mark.parametrize("sampling", ["shuffle", "random"])
 def test_a_resumed_run_sees_what_the_unbroken_one_saw(corpus: Path, tmp_path: Path, sampling: str) -> None:
-    data = {"documents": "line", "sampling": sampling}
+    data = {"format": {"use": "auto", "documents": "line"}, "sampling": sampling}
     unbroken = losses(nlpkernel.train(plan(corpus, data, steps=10), runs_folder=tmp_path / "one"))
     first = losses(nlpkernel.train(plan(corpus, data, steps=4), runs_folder=tmp_path / "two"))
     rest = losses(
@@ -83,14 +87,14 @@ def test_a_resumed_run_sees_what_the_unbroken_one_saw(corpus: Path, tmp_path: Pa
 
 def test_case_d6_no_examples_is_told_before_any_model_is_built(corpus: Path, tmp_path: Path) -> None:
     (corpus / "a.txt").write_text("\n\n")
-    bad = plan(corpus, {"documents": "line"})
+    bad = plan(corpus, {"format": {"use": "auto", "documents": "line"}})
     with pytest.raises(DataError, match=r"TXT002 no examples in .*2 blank lines"):
         nlpkernel.run(bad, runs_folder=tmp_path / "runs")
 
 
 def test_what_is_skipped_is_in_the_report(corpus: Path, tmp_path: Path) -> None:
     (corpus / "b.txt").write_bytes(b"good\nbad \xff\n\n")
-    data = {"documents": "line", "on_error": "skip"}
+    data = {"format": {"use": "auto", "documents": "line"}, "on_error": "skip"}
     report = nlpkernel.run(plan(corpus, data), runs_folder=tmp_path / "runs")
     counted = {(count.source, count.what): count.number for count in report.counts}
     assert counted == {("data text", "lines that are not UTF-8"): 1, ("data text", "blank lines"): 1}

@@ -13,19 +13,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nlpkernel.errors import DataError
-from nlpkernel_text import blocks, tables
-from nlpkernel_text.faults import Faults
-from nlpkernel_text.files import File
-from nlpkernel_text.records import read_jsonl, read_table
+from nlpkernel_text.fields import Fields
+from nlpkernel_text.reading import blocks, tables
+from nlpkernel_text.reading.by_name import ByName
+from nlpkernel_text.reading.faults import Faults
+from nlpkernel_text.reading.files import File
+from nlpkernel_text.reading.records import read as records_of
 
 Write = Callable[[str, str | bytes], Path]
 
 
 def read(path: Path, field: str = "text", faults: Faults | None = None) -> list[tuple[str, int]]:
-    format = path.suffix[1:]
-    reader = read_jsonl if format == "jsonl" else read_table
-    found = reader(File(path, path.name, format), field, faults or Faults(False))
-    return [pair for chunk in found for pair in zip(chunk.texts, chunk.lines, strict=True)]
+    file = File.at(path, path.suffix[1:], shown=path.name)
+    reader, fields = ByName("file").of(file), Fields.of({"text": field})
+    faults = faults or Faults(False)
+    chunks = (
+        fields.chunk(records, file.shown, reader.unit, faults)
+        for records in records_of(reader, file, [field], faults)
+    )
+    return [pair for chunk in chunks for pair in zip(chunk.texts, chunk.lines, strict=True)]
 
 
 def lines(*records: object) -> str:

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from nlpkernel.context import Run
 from nlpkernel.errors import DataError
 from nlpkernel.plan.train import Train
-from nlpkernel_text import plain
-from nlpkernel_text.bpe import BpeTokenizer, sample, train
-from nlpkernel_text.encoders import ByteTokenizer, CharacterTokenizer
-from nlpkernel_text.plain import cut
-from nlpkernel_text.tokenizer import Bpe
+from nlpkernel_text.reading import plain
+from nlpkernel_text.reading.plain import cut
+from nlpkernel_text.tokenizers.components import Bpe
+from nlpkernel_text.tokenizers.encoders import ByteTokenizer, CharacterTokenizer
+from nlpkernel_text.tokenizers.library import LibraryTokenizer
+from nlpkernel_text.tokenizers.training import sample, train_bpe
 
 TEXTS = [
     "the cat sat on the mat\n" * 5,
@@ -33,8 +34,8 @@ def run_in(folder: Path) -> Run:
 
 
 @pytest.fixture(scope="module")
-def bpe(tmp_path_factory: pytest.TempPathFactory) -> BpeTokenizer:
-    return train(Bpe(vocabulary=320), run_in(tmp_path_factory.mktemp("bpe")), lambda: TEXTS)
+def bpe(tmp_path_factory: pytest.TempPathFactory) -> LibraryTokenizer:
+    return train_bpe(Bpe(vocabulary=320), run_in(tmp_path_factory.mktemp("bpe")), lambda: TEXTS)
 
 
 @given(st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"])), max_size=5))
@@ -78,7 +79,7 @@ def test_an_unknown_character_is_an_error_or_replaced() -> None:
 def test_an_unknown_character_in_a_file_is_an_error_with_its_place(
     write: Callable[[str, str], Path], open_text: Callable[..., object]
 ) -> None:
-    from nlpkernel_text.tokenizer import Characters
+    from nlpkernel_text.tokenizers.components import Characters
 
     known, other = write("a.txt", "abc \n"), write("b.txt", "ab\nc\nab\u03b1c\n")
     with pytest.raises(DataError, match=r"b\.txt:3:3: TXT008 the character 'α' \(U\+03B1\)"):
@@ -86,7 +87,7 @@ def test_an_unknown_character_in_a_file_is_an_error_with_its_place(
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=80))
-def test_bpe_gives_every_text_back(bpe: BpeTokenizer, text: str) -> None:
+def test_bpe_gives_every_text_back(bpe: LibraryTokenizer, text: str) -> None:
     ids = bpe.encode(text)
     assert bpe.encode_batch([text])[0].tolist() == ids
     assert bpe.decode(ids) == text
@@ -94,8 +95,8 @@ def test_bpe_gives_every_text_back(bpe: BpeTokenizer, text: str) -> None:
     assert bpe.end not in ids
 
 
-def test_the_name_of_the_end_in_a_text_is_text(bpe: BpeTokenizer) -> None:
-    again = BpeTokenizer.load(bpe.save(), "<|end|>")
+def test_the_name_of_the_end_in_a_text_is_text(bpe: LibraryTokenizer) -> None:
+    again = LibraryTokenizer.load(bpe.save(), "<|end|>")
     for tokenizer in (bpe, again):
         ids = tokenizer.encode("a<|end|>b")
         assert tokenizer.end == 0
@@ -109,7 +110,7 @@ def test_bpe_says_where_the_text_gives_fewer_entries(tmp_path: Path, heard: obje
     from nlpkernel.events import Event
 
     run.bus.on(Event, heard.events.append)  # type: ignore[attr-defined]
-    made = train(Bpe(vocabulary=5000), run, lambda: TEXTS)
+    made = train_bpe(Bpe(vocabulary=5000), run, lambda: TEXTS)
     assert 257 < made.vocabulary < 5000
     assert heard.notices == [  # type: ignore[attr-defined]
         f"the text gives {made.vocabulary} entries, fewer than the 5000 of the plan "
@@ -118,17 +119,17 @@ def test_bpe_says_where_the_text_gives_fewer_entries(tmp_path: Path, heard: obje
 
 
 def test_bpe_is_the_same_in_another_process_with_another_number_of_threads(
-    bpe: BpeTokenizer, tmp_path: Path
+    bpe: LibraryTokenizer, tmp_path: Path
 ) -> None:
     code = f"""
 import pathlib, sys
 from nlpkernel.context import Run
 from nlpkernel.plan.train import Train
-from nlpkernel_text.bpe import train
-from nlpkernel_text.tokenizer import Bpe
+from nlpkernel_text.tokenizers.training import train_bpe
+from nlpkernel_text.tokenizers.components import Bpe
 folder = pathlib.Path({str(tmp_path)!r})
 run = Run(name="test", folder=folder, cache=folder, train=Train())
-sys.stdout.buffer.write(train(Bpe(vocabulary=320), run, lambda: {TEXTS!r}).save())
+sys.stdout.buffer.write(train_bpe(Bpe(vocabulary=320), run, lambda: {TEXTS!r}).save())
 """
     for threads in ("1", "3"):
         environment = {**os.environ, "RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": threads}
@@ -150,7 +151,7 @@ def test_a_sample_is_bounded_and_spread_evenly(texts: list[str], wanted: int) ->
 
 def test_bpe_trains_on_a_sample_only(tmp_path: Path) -> None:
     texts = ["aaaa " * 100, "zzzz " * 100]
-    made = train(Bpe(vocabulary=400, sample=500), run_in(tmp_path), lambda: texts)
+    made = train_bpe(Bpe(vocabulary=400, sample=500), run_in(tmp_path), lambda: texts)
     assert made.encode("aaaa") != made.encode("zzzz")
     assert len(made.encode("aaaa")) < 4
     assert len(made.encode("zzzz")) == 4
@@ -161,16 +162,16 @@ def test_a_saved_tokenizer_that_is_none_is_refused(saved: bytes) -> None:
     loaders: list[Callable[[bytes], object]] = [
         ByteTokenizer.load,
         CharacterTokenizer.load,
-        lambda given: BpeTokenizer.load(given, "<|end|>"),
+        lambda given: LibraryTokenizer.load(given, "<|end|>"),
     ]
     for load in loaders:
         with pytest.raises(DataError, match="TXT012 the saved tokenizer"):
             load(saved)
 
 
-def test_a_saved_bpe_without_the_end_of_the_plan_is_refused(bpe: BpeTokenizer) -> None:
+def test_a_saved_bpe_without_the_end_of_the_plan_is_refused(bpe: LibraryTokenizer) -> None:
     with pytest.raises(DataError, match="TXT012 the saved tokenizer has no token '</s>'"):
-        BpeTokenizer.load(bpe.save(), "</s>")
+        LibraryTokenizer.load(bpe.save(), "</s>")
 
 
 @given(
@@ -181,7 +182,7 @@ def test_a_saved_bpe_without_the_end_of_the_plan_is_refused(bpe: BpeTokenizer) -
         max_size=80,
     )
 )
-def test_pieces_of_a_long_text_give_the_tokens_of_the_whole(bpe: BpeTokenizer, parts: list[str]) -> None:
+def test_pieces_of_a_long_text_give_the_tokens_of_the_whole(bpe: LibraryTokenizer, parts: list[str]) -> None:
     text = "".join(parts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plain, "PIECE", 5)

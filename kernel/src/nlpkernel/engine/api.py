@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nlpkernel import runs
 from nlpkernel.engine.environment import environment, log_file
+from nlpkernel.engine.looking import per_epoch
 from nlpkernel.engine.opening import activate, open_session
 from nlpkernel.engine.serving import serve
 from nlpkernel.engine.session import Session
@@ -279,7 +280,7 @@ class Loop:
                 folder=str(self.folder),
                 start=session.progress,
                 steps=session.length,
-                steps_per_epoch=session.data.steps(epochs=1.0),
+                steps_per_epoch=per_epoch(session.data),
                 parameters=session.names.elements,
                 device=str(session.group.device),
                 precision=session.work.precision.name,

@@ -21,7 +21,7 @@ class Looked:
 
     info: DataInfo
     steps: int
-    per_epoch: int
+    per_epoch: int | None
     samples: tuple[str, ...]
     counts: tuple[tuple[str, str, int], ...]
 
@@ -41,11 +41,17 @@ class Looked:
             lines.append(f"  {name:<11}{split.samples:,} samples{more}")
         if self.info.labels:
             lines.append(f"  labels     {', '.join(self.info.labels)}")
-        lines.append(f"steps        {self.steps:,} in all, {self.per_epoch:,} an epoch")
+        epoch = "" if self.per_epoch is None else f", {self.per_epoch:,} an epoch"
+        lines.append(f"steps        {self.steps:,} in all{epoch}")
         lines += [f"skipped      {number} {what} ({source})" for source, what, number in self.counts]
         for index, sample in enumerate(self.samples):
             lines.append(f"sample {index}     {sample!r}")
         return "\n".join(lines)
+
+
+def per_epoch(data: Data) -> int | None:
+    """Steps of one pass over the training split; None for a stream."""
+    return data.steps(epochs=1.0) if "train" in data.info.splits else None
 
 
 def look_at_data(plan: Plan, samples: int = 3) -> Looked:
@@ -64,7 +70,7 @@ def look_at_data(plan: Plan, samples: int = 3) -> Looked:
         return Looked(
             info=data.info,
             steps=train.steps or data.steps(epochs=train.epochs, tokens=train.tokens),
-            per_epoch=data.steps(epochs=1.0),
+            per_epoch=per_epoch(data),
             samples=tuple(_short(text) for text in data.samples("train", samples)),
             counts=tuple((source, what, number) for (source, what), number in sorted(run.counts.items())),
         )

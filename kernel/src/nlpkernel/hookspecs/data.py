@@ -32,9 +32,9 @@ class SplitInfo:
 class DataInfo:
     """What the data turned out to be.
 
-    vocabulary: entries of the tokenizer. window: tokens of the longest row. labels: class names in the order of
-    their ids. fingerprint: a hash of content, tokenizer and settings; two runs with the same one see the same samples.
-    """
+    splits: those whose size is known; that of a stream is not. vocabulary: entries of the tokenizer. window: tokens of
+    the longest row. labels: class names in the order of their ids. fingerprint: a hash of content, tokenizer and
+    settings; two runs with the same one see the same samples."""
 
     task: str
     vocabulary: int
@@ -79,7 +79,7 @@ class Data(Protocol):
     task: Task
 
     def steps(self, *, epochs: float | None = None, tokens: int | None = None) -> int:
-        """Windows that hold so many epochs, or at least so many tokens."""
+        """Windows that hold so many epochs, or at least so many tokens. Raise DataError for epochs of a stream."""
 
     def epoch(self, step: int) -> float:
         """Passes over the training split that lie before window `step`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Protocol
 
@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 class Source(Protocol):
     """One file of the data, wherever it lies and however it is packed.
 
-    shown: how messages call it. local: its own bytes on this machine, where they are what `open` gives, so that a
-    library can map them; None for a file that is compressed, elsewhere, or in another encoding.
+    shown: how messages call it.
     """
 
     shown: str
-    local: Path | None
+
+    @property
+    def local(self) -> Path | None:
+        """Its own bytes on this machine, where they are what `open` gives, so that a library can map them; None for a
+        file that is compressed, elsewhere, or in another encoding."""
 
     def open(self) -> BinaryIO:
         """Its content from the start: decompressed, and of a format that is text as UTF-8. Raise DataError where it
@@ -74,4 +77,15 @@ def create_reader(run: Run) -> Reader:  # type: ignore[empty-body]
     """Make the reader."""
 
 
-POINT = Point(name="reader", must=("create_reader",), help="records from the files of one format")
+@hook("pick")
+def write_records(path: Path, batches: Iterable[Mapping[str, Sequence[Any]]]) -> int:  # type: ignore[empty-body]
+    """Write a file of this format: records by column, some at a time; how many there are. It is whole or not there.
+    Raise DataError where it cannot be written."""
+
+
+POINT = Point(
+    name="reader",
+    must=("create_reader",),
+    may=("write_records",),
+    help="records from the files of one format",
+)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from nlpkernel.context import Run
-    from nlpkernel.sampling import Part
+    from nlpkernel.sampling import Part, Partial
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -31,32 +31,39 @@ class Group(NamedTuple):
 class Samples:
     """The training samples, as a sampler may look at them.
 
-    count: how many. lengths: tokens of each, int64 [count]. labels: number of each one's class, int64 [count], and
-    classes: their names; None and empty where samples have none. groups: the sources of a mixture in order, which
-    together hold all samples; empty where there is one source.
-    batch, micro: samples of a window and of a micro-batch. partial, seed: as `[train]` says.
+    count: how many. window: tokens of the longest. lengths: tokens of each, int64 [count]. starts: places in the text
+    at which a full sample could begin; 0 where samples begin where documents do.
+    labels: number of each one's class, int64 [count], and classes: their names; None and empty where samples have none.
+    weights: how often each should come, relative to the others, float64 [count]; None where the plan names no field for
+    it. groups: the sources of a mixture in order, which together hold all samples; empty where there is one source.
+    batch, micro: samples of a window and of a micro-batch. partial, seed: as `[train]` says. fixed: whether all
+    micro-batches have to be of the same size.
     """
 
     count: int
+    window: int
     lengths: Array
+    starts: int = 0
     labels: Array | None = None
     classes: Sequence[str] = ()
+    weights: Array | None = None
     groups: Sequence[Group] = ()
     batch: int
     micro: int
-    partial: str
+    partial: Partial
     seed: int
+    fixed: bool = False
 
 
 class Sampler(Protocol):
     """Which samples a window holds is a pure function of (seed, step): not of history, not of the number of workers.
 
-    dropped: samples that an epoch leaves out. per_epoch: windows of one epoch; a fraction where an epoch ends inside a
-    window.
+    dropped: samples that an epoch leaves out. anywhere: rows are named by the place in the text where they begin
+    (below `Samples.starts`), not by the number of a sample.
     """
 
     dropped: int
-    per_epoch: float
+    anywhere: bool
 
     def window(self, step: int) -> Sequence[Part]:
         """The micro-batches of window `step` (from 0), in order."""
@@ -64,8 +71,11 @@ class Sampler(Protocol):
     def steps(self, epochs: float) -> int:
         """The fewest windows that hold so many passes over the samples."""
 
+    def seen(self, step: int) -> int:
+        """Samples in all windows before window `step`."""
+
     def epoch(self, step: int) -> float:
-        """Passes over the samples that lie before window `step`."""
+        """Passes over the samples before window `step`; a whole number where an epoch ends with a window."""
 
 
 @hook("pick")

@@ -1,4 +1,4 @@
-"""The token cache: what was tokenized once, found again by content, tokenizer and settings."""
+"""The cache: what was cleaned or tokenized once, found again by content, settings and releases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from nlpkernel.context import Run
     from nlpkernel.context import Task as Work
     from nlpkernel_text.corpus import Corpus
+    from nlpkernel_text.fields import Fields
 
 #: Raised when the files of an entry change their meaning.
-FORMAT = 1
+FORMAT = 2
 
 _FACTS = "facts.json"
-#: Settings of the data component on which the tokens depend; packing and sampling come after them.
-_TOKENS = ("format", "field", "documents", "split", "on_error")
+#: Its time of change says when the entry was used last.
+_USED = ".used"
 _DAY = 86400.0
 
 
@@ -42,26 +43,38 @@ class Entry:
     facts: Mapping[str, Any]
 
 
-def content_key(corpus: Corpus, stamps: Sequence[tuple[int, int]], work: Work) -> str:
-    """A key of everything on which the tokens depend: the bytes of all files, the tokenizer, the settings."""
-    digest = hashlib.sha256()
+def content_key(corpus: Corpus, work: Work) -> str:
+    """A key of the documents as their files have them: the content of all files, and the settings that they are read
+    by."""
     text = corpus.text
-    settings = {name: getattr(text, name) for name in _TOKENS}
-    settings["share"] = text.share
-    settings["own"] = corpus.own
+    digest = hashlib.sha256()
     head = {
         "format": FORMAT,
         "version": __version__,
-        "settings": settings,
-        "tokenizer": described(text.tokenizer),
-        "formats": [file.format for file in corpus.files],
+        "on_error": text.on_error,
+        "own": corpus.own,
+        "readers": [owned(corpus.run, each) for each in (text.format, *(one.format for one in text.sources))],
+        "files": [(each.file.format, each.file.encoding, _written(each.fields)) for each in corpus.files],
     }
     digest.update(json.dumps(head, sort_keys=True).encode())
-    for file, (size, _) in zip(corpus.files, stamps, strict=True):
-        with file.path.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-        work.advance(size)
+    for each in corpus.files:
+        digest.update(each.file.digest(work.advance).encode())
     return digest.hexdigest()
+
+
+def derived_key(key: str, **more: Any) -> str:
+    """A key of what is made of something with a key, in a way that `more` says, as plain data."""
+    return hashlib.sha256(json.dumps([FORMAT, __version__, key, more], sort_keys=True).encode()).hexdigest()
+
+
+def owned(run: Run, component: object) -> Any:
+    """A component's settings as plain data, and the release that it is from: another one may make something else."""
+    owner = run.hooks.owner(component) if run.hooks is not None else type(component).__name__
+    return None if component is None else [owner, described(component)]
+
+
+def _written(fields: Fields) -> dict[str, Any]:
+    return {name: list(template) for name, template in fields.templates.items()}
 
 
 def described(component: object) -> Any:
@@ -78,15 +91,20 @@ def described(component: object) -> Any:
     if is_settings(type(component)):
         kind = type(component)
         values = {field.name: described(getattr(component, field.name)) for field in fields_of(kind)}
+        # A component may read files that its settings do not name one by one: those in a folder.
+        files = component.files_read() if hasattr(component, "files_read") else ()
+        values["files read"] = [[file.name, described(file)] for file in files]
         return {"class": f"{kind.__module__}:{kind.__qualname__}", "settings": values}
     return component
 
 
 class Cache:
-    """Entries in a folder, each in a folder of its own that is written aside and renamed when it is complete."""
+    """Entries in a folder, each in a folder of its own that is written aside and renamed when it is complete. `limit`:
+    most bytes of all of them; those that were not used for longest go when one is added."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, limit: int | None = None) -> None:
         self.run = run
+        self.limit = limit
         self.root = run.cache / "text"
         self.locks = run.cache / "text.locks"
 
@@ -97,7 +115,7 @@ class Cache:
         same entry (the workers of a run), one builds it, and the others wait. On a file system without locks
         each builds, and the first that is done leaves its entry, which the others take.
         """
-        folder = self.root / key[:32]
+        folder = self.folder(key)
         entry, _ = self._look(folder)
         if entry is not None:
             return entry
@@ -107,16 +125,44 @@ class Cache:
                 if entry is not None:
                     return entry
                 if damaged:
-                    message = f"the token cache is damaged ({damaged}); it is built again"
+                    message = f"the cache is damaged ({damaged}); it is built again"
                     self.run.notice("data text", message, level="warning")
-                return self._build(folder, build, bool(damaged))
+                entry = self._build(folder, build, bool(damaged))
+                self._shrink(folder)
+                return entry
         except OSError as error:
             raise fail(
                 DataError,
                 "TXT011",
-                f"the token cache cannot be written: {error}",
+                f"the cache cannot be written: {error}",
                 hint=f"the cache is in {self.root}",
             ) from error
+
+    def folder(self, key: str) -> Path:
+        """Where an entry is, or would be."""
+        return self.root / key[:32]
+
+    def remove(self, folder: Path) -> int:
+        """Remove an entry; the bytes that it had."""
+        size = size_of(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        return size
+
+    def _shrink(self, newest: Path) -> None:
+        """Keep to the limit. An entry that a run has mapped stays readable for it on the systems that remove open
+        files."""
+        if self.limit is None:
+            return
+        entries = [
+            folder for folder in self.root.iterdir() if not folder.name.startswith(".") and folder != newest
+        ]
+        sizes = {folder: size_of(folder) for folder in entries}
+        total = sum(sizes.values()) + size_of(newest)
+        for folder in sorted(entries, key=_used):
+            if total <= self.limit:
+                break
+            shutil.rmtree(folder, ignore_errors=True)
+            total -= sizes[folder]
 
     def _look(self, folder: Path) -> tuple[Entry | None, str]:
         return self._read(folder) if folder.exists() else (None, "")
@@ -143,9 +189,11 @@ class Cache:
         aside = Path(tempfile.mkdtemp(prefix=".building-", dir=self.root))
         try:
             facts = build(aside)
-            facts["files"] = {path.name: _facts(path) for path in sorted(aside.iterdir())}
+            paths = sorted(path for path in aside.rglob("*") if path.is_file())
+            facts["files"] = {path.relative_to(aside).as_posix(): _facts(path) for path in paths}
             written = json.dumps(facts, indent=1)
             (aside / _FACTS).write_text(f"{_digest(written)}\n{written}", encoding="utf-8")
+            (aside / _USED).touch()
             if replace:
                 # Renamed before it is removed: nobody may find half of it.
                 old = Path(tempfile.mkdtemp(prefix=".building-", dir=self.root))
@@ -176,6 +224,8 @@ class Cache:
                     return None, f"{name} is not what was written"
         except (OSError, ValueError) as error:
             return None, f"{type(error).__name__}: {error}"
+        with suppress(OSError):
+            (folder / _USED).touch()
         return Entry(folder, facts), ""
 
     def _sweep(self) -> None:
@@ -201,7 +251,13 @@ def _facts(path: Path) -> dict[str, Any]:
         }
 
 
-def stamp(path: Path) -> tuple[int, int]:
-    """Size and time of a file: another one means that it was written to."""
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
+def size_of(folder: Path) -> int:
+    """Bytes of all files in a folder and below; 0 where it is not there."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _used(folder: Path) -> float:
+    try:
+        return (folder / _USED).stat().st_mtime
+    except FileNotFoundError:
+        return 0.0

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 
 from nlpkernel import component, extension, hookimpl, setting
+from nlpkernel_text.reading.components import Plain
+from nlpkernel_text.samplers.components import Order, Shuffle
+from nlpkernel_text.settings import Caching, Source, Stream
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run
@@ -21,23 +24,47 @@ VALIDATION = 0.1
 
 @component
 class Text:
-    """Text files as training data: read, tokenized once into a cache, and packed into rows of `window` tokens."""
+    """Text files as training data: read, cleaned, tokenized once into a cache, and packed into rows of `window`
+    tokens."""
 
     paths: tuple[Path, ...] = setting(
         default=(),
-        help="files, folders and patterns (`corpus/*.txt`, `corpus/**/*.md`), relative to the file that writes them",
+        help="files, folders and patterns (`corpus/*.txt`, `corpus/**/*.md`), relative to the file that writes them; "
+        "also packed ones (.gz, .bz2, .xz, .zst)",
+    )
+    urls: tuple[str, ...] = setting(
+        default=(), help="files elsewhere, read through fsspec (`s3://bucket/folder/*.jsonl.gz`)"
+    )
+    storage: dict[str, str] = setting(
+        factory=dict,
+        help="options of the driver for `urls`, such as endpoint_url; credentials: from its environment",
     )
     source: Literal["stdlib"] | None = setting(
         default=None,
         help="text that is on this machine already: the Python standard library's own .py files, without its tests",
     )
-    format: Literal["auto", "text", "jsonl", "csv", "tsv"] = setting(
-        default="auto", help="how the files are read; auto goes by the end of each name"
+    sources: list[Source] = setting(
+        factory=list, help="a mixture: a table for each source, instead of `paths` and `urls`"
     )
-    field: str = setting(default="text", min_length=1, help="key or column that holds the text of a record")
-    documents: Literal["file", "line", "blank"] = setting(
-        default="file",
-        help="what a document is in plain text: a file, a line, or what stands between blank lines",
+    temperature: float = setting(
+        default=1.0,
+        gt=0,
+        help="above 1, small sources of a mixture come more often: shares are weights to the power 1 / temperature",
+    )
+    format: Any = extension("reader", default="auto", help="how the files are read")
+    fields: dict[str, str] = setting(
+        factory=dict,
+        help='which columns are what: { text = "body", label = "stars" }, or text = "{title}. {body}"',
+    )
+    encoding: str = setting(
+        default="utf-8", help='what text is in: a codec of Python\'s, or "auto" to find it out for each file'
+    )
+    on_error: Literal["stop", "skip"] = setting(
+        default="stop", help="a record that cannot be read: an error, or left out and counted"
+    )
+    stages: list[Any] = extension("stage", many=True, help="what is done to documents, one after the other")
+    workers: int = setting(
+        default=0, ge=0, help="processes that share the work of the stages; 0: this one does all of it"
     )
     window: int = setting(default=256, ge=1, help="tokens of a row")
     pack: Literal["joined", "isolated", "rows"] = setting(
@@ -50,10 +77,9 @@ class Text:
         help='what becomes of a document that is longer than a row, with pack = "rows": several rows, its first '
         "row, or nothing (counted)",
     )
-    sampling: Literal["shuffle", "order", "random"] = setting(
-        default="shuffle",
-        help="shuffle: another order of all rows in each epoch; order: as they stand; random: rows that start "
-        "anywhere in the text",
+    sampling: Any = extension("sampler", default="shuffle", help="which rows each step sees")
+    augment: list[Any] = extension(
+        "augmentation", many=True, help='another wording of a document each time, with pack = "rows"'
     )
     validation: float | None = setting(
         default=None,
@@ -66,40 +92,75 @@ class Text:
         default="document",
         help="how the validation share is taken: documents drawn from all over, or the last characters",
     )
-    on_error: Literal["stop", "skip"] = setting(
-        default="stop", help="a record that cannot be read: an error, or left out and counted"
+    stream: Stream | None = setting(
+        default=None, help="read as training goes on, for sets that are too large to tokenize first"
     )
+    cache: Caching = setting(factory=Caching, help="what is kept, and how much of it")
     tokenizer: Any = extension("tokenizer", default="bytes", help="text to tokens")
     task: Any = extension("task", default="lm", help="what is learnt")
 
     def check_settings(self) -> Iterable[tuple[str, str]]:
         """Settings that do not go together."""
-        if self.source is None and not self.paths:
-            yield "paths", "nothing says where the text comes from: give `paths`, or `source`"
-        if self.source is not None and self.paths:
-            yield "source", "`source` and `paths` both say where the text comes from; give one of them"
+        yield from self._sources()
         if self.validation is not None and self.validation_paths:
             yield "validation", "`validation_paths` are the validation split, so there is no share to take"
         if self.validation_paths and self.split == "tail":
             yield "split", "`validation_paths` are the validation split, so nothing is split"
         if self.long != "split" and self.pack != "rows":
             yield "long", f'`long = "{self.long}"` has a meaning only with `pack = "rows"`'
-        if self.sampling == "random" and self.pack == "rows":
-            yield "sampling", 'rows that start anywhere do not go with `pack = "rows"`'
-        records = self.format in ("jsonl", "csv", "tsv")
-        if self.documents != "file" and (records or self.source):
-            what = f"a record of {self.format}" if records else "a file of the standard library"
-            yield "documents", f"{what} is a document"
-        if self.field != "text" and (self.format == "text" or self.source):
-            yield "field", "plain text has no fields"
-        if self.source is not None and self.format not in ("auto", "text"):
-            yield "format", "the standard library is plain text"
+        if self.augment and (self.pack != "rows" or self.long == "split"):
+            tip = 'write pack = "rows" and long = "truncate"'
+            yield "augment", f"a text can have another wording where it is one row: {tip}"
+        if self.stream is not None:
+            yield from self._stream()
+
+    def _sources(self) -> Iterable[tuple[str, str]]:
+        given = [name for name in ("paths", "urls", "source", "sources") if getattr(self, name)]
+        if not given:
+            yield (
+                "paths",
+                "nothing says where the text comes from: give `paths`, `urls`, `source` or `sources`",
+            )
+        for name in given[1:]:
+            if {given[0], name} != {"paths", "urls"}:
+                yield name, f"`{given[0]}` and `{name}` both say where the text comes from; give one of them"
+        if self.fields and (self.source or isinstance(self.format, Plain)):
+            yield "fields", "plain text has no fields"
+        weights = [source.weight for source in self.sources if source.weight is not None]
+        if weights and len(weights) < len(self.sources):
+            yield "sources", "some sources have a weight and some have none; give it to all, or to none"
+        names = [source.name for source in self.sources if source.name]
+        for name in dict.fromkeys(each for each in names if names.count(each) > 1):
+            yield "sources", f"two sources are called {name!r}"
+        if any(not source.paths and not source.urls for source in self.sources):
+            yield "sources", "a source has neither `paths` nor `urls`"
+        if self.temperature != 1 and not self.sources:
+            yield "temperature", "it weighs the sources of a mixture, and there are no `sources`"
+
+    def _stream(self) -> Iterable[tuple[str, str]]:
+        if self.validation:
+            yield "validation", "a stream has no end to take a share of: name `validation_paths`, or write 0"
+        if not isinstance(self.sampling, (Shuffle, Order)):
+            yield (
+                "sampling",
+                'a stream is read in order: write "shuffle" (drawn from `buffer` rows) or "order"',
+            )
+        for name in ("label", "weight"):
+            if name in self.fields:
+                yield "fields", f"the rows of a stream have no {name}"
+        if any(source.weight for source in self.sources) or self.temperature != 1:
+            yield (
+                "sources",
+                "the sources of a stream are read one after the other; weights have no meaning there",
+            )
+        if self.augment:
+            yield "augment", "documents of a stream are seen once, and are not augmented"
 
     @property
     def share(self) -> float:
         """The share of the data that is held out for validation."""
         if self.validation is None:
-            return 0.0 if self.validation_paths else VALIDATION
+            return 0.0 if self.validation_paths or self.stream is not None else VALIDATION
         return self.validation
 
     @hookimpl

@@ -1,25 +1,25 @@
-"""The documents of a plan: read, and divided into training and validation."""
+"""The documents of a plan: read, cleaned where it has stages, and divided into training and validation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 import numpy as np
 
 from nlpkernel.errors import DataError, Place, fail
 from nlpkernel.sampling import key, permute
-from nlpkernel_text.faults import Faults, Skipped
-from nlpkernel_text.files import File, find_files, stdlib_files
-from nlpkernel_text.plain import Chunk, read_lines, read_paragraphs, read_whole
-from nlpkernel_text.records import read_jsonl, read_table
+from nlpkernel_text.chunks import Chunk
+from nlpkernel_text.origins import Listed, Origin, origins, own_files
+from nlpkernel_text.reading.faults import Faults, Skipped
+from nlpkernel_text.reading.records import read
+from nlpkernel_text.streams import Split
 
 if TYPE_CHECKING:
-    from nlpkernel.context import Task
+    from nlpkernel.context import Run, Task
+    from nlpkernel_text.cleaning.kept import Kept
     from nlpkernel_text.component import Text
-
-Split = Literal["train", "validation"]
 
 #: Which documents are held out does not depend on the run's seed: runs with other seeds stay comparable.
 _HOLD_OUT = key(0x7E57)
@@ -46,11 +46,13 @@ class Corpus:
     """All documents, in the order of the files. `files` are those of both splits; `own` of them, at the end,
     are the plan's own validation files."""
 
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: Text, run: Run) -> None:
         self.text = text
-        files = stdlib_files() if text.source == "stdlib" else find_files(text.paths, text.format)
-        own = find_files(text.validation_paths, text.format, "validation_paths")
-        both = {file.path for file in files} & {file.path for file in own}
+        self.run = run
+        self.origins: Sequence[Origin] = origins(text, run)
+        own = own_files(text, run)
+        files = [file for origin in self.origins for file in origin.files]
+        both = {file.file.where for file in files} & {file.file.where for file in own}
         if both:
             raise fail(
                 DataError,
@@ -58,18 +60,19 @@ class Corpus:
                 f"{next(iter(sorted(both)))} is named by `paths` and by `validation_paths`",
                 hint="what is validated on must not be trained on",
             )
-        self.files = (*files, *own)
+        self.files: Sequence[Listed] = (*files, *own)
         self.own = len(own)
         self.size = Size()
+        #: The documents after the stages, where there are any.
+        self._kept: Kept | None = None
 
     def measure(self, faults: Faults, task: Task) -> None:
-        """Read everything once: count, and find what cannot be read. Raises DataError where there is nothing."""
+        """Read everything once: count, and find what cannot be read. Raise DataError where there is nothing."""
         size, skipped = Size(), []
-        for number, file in enumerate(self.files):
-            mine = number < len(self.files) - self.own
+        for number in range(len(self.files)):
             documents = characters = told = 0
             try:
-                for chunk in self._read(file, faults):
+                for chunk in self._read(number, faults):
                     documents += len(chunk.texts) - (not chunk.opens)
                     length = sum(map(len, chunk.texts))
                     characters += length
@@ -79,21 +82,21 @@ class Corpus:
                 skipped.append(number)
                 documents = characters = 0
             # A character is a byte or more, and a record more than its text.
-            task.advance(max(0, file.path.stat().st_size - told))
-            if mine:
+            task.advance(max(0, self.files[number].file.size() - told))
+            if number < len(self.files) - self.own:
                 size.documents += documents
                 size.characters += characters
         size.skipped = frozenset(skipped)
         self.size = size
-        if not size.documents:
-            raise fail(DataError, "TXT002", f"no examples in {self.described()}", hint=found(faults))
-        if self.text.share and self.text.split == "document" and size.documents < 2:
-            raise fail(
-                DataError,
-                "TXT009",
-                f"there is one document in {self.described()}, and a validation split by document needs two",
-                hint='write split = "tail", or documents = "line" or "blank", or validation = 0',
-            )
+        self._check(found(faults))
+
+    def cleaned(self, kept: Kept, hint: str | None) -> None:
+        """Take the documents from here, cleaned, instead of from the files. Raise DataError where there is nothing;
+        `hint` says why."""
+        self._kept = kept
+        mine = range(len(self.files) - self.own)
+        self.size = Size(sum(map(kept.documents, mine)), sum(map(kept.characters, mine)))
+        self._check(hint)
 
     def described(self) -> str:
         """The files as a message names them."""
@@ -103,12 +106,11 @@ class Corpus:
         return files[0].shown if len(files) == 1 else f"{len(files)} files, from {files[0].shown} on"
 
     def pieces(self) -> Iterator[Piece]:
-        """All texts with their split, as `measure` found them."""
-        faults = Faults(self.text.on_error == "skip")
+        """All texts with their split, as `measure` or `cleaned` found them."""
         divide = self._by_document if self.text.split == "document" else self._tail
-        yield from divide(faults)
+        yield from divide()
         for number in range(len(self.files) - self.own, len(self.files)):
-            for chunk in self._chunks(number, faults):
+            for chunk in self.chunks(number):
                 yield Piece("validation", number, chunk)
 
     def texts(self) -> Iterator[str]:
@@ -117,16 +119,46 @@ class Corpus:
             if piece.split == "train":
                 yield from piece.chunk.texts
 
+    def chunks(self, number: int) -> Iterator[Chunk]:
+        """The documents of one file. What is left out has been told of before."""
+        if self._kept is not None:
+            yield from self._kept.chunks(number)
+        elif number not in self.size.skipped:
+            yield from self._read(number, Faults(self.text.on_error == "skip"))
+
+    def raw(self, faults: Faults, advance: Callable[[int], object]) -> Iterator[tuple[int, Chunk]]:
+        """All documents as their files have them, each with the number of its file. `advance` is told of bytes."""
+        for number, file in enumerate(self.files):
+            told = 0
+            for chunk in self.raw_file(number, faults):
+                length = sum(map(len, chunk.texts))
+                told += length
+                advance(length)
+                yield number, chunk
+            advance(max(0, file.file.size() - told))
+
+    def raw_file(self, number: int, faults: Faults) -> Iterator[Chunk]:
+        """The documents of one file as it has them; one that cannot be read to its end is left out."""
+        whole: list[Chunk] = []
+        try:
+            for chunk in self._read(number, faults):
+                whole.append(chunk)
+                if chunk.closes:
+                    yield from whole
+                    whole = []
+        except Skipped:
+            return
+
     # -- divide ----------------------------------------
 
-    def _by_document(self, faults: Faults) -> Iterator[Piece]:
+    def _by_document(self) -> Iterator[Piece]:
         total, share = self.size.documents, self.text.share
         held = min(total - 1, max(1, round(share * total))) if share else 0
         is_held = _HeldOut(total, held)
         split: Split = "train"
         document = 0
         for number in range(len(self.files) - self.own):
-            for chunk in self._chunks(number, faults):
+            for chunk in self.chunks(number):
                 if not held:
                     yield Piece("train", number, chunk)
                     continue
@@ -141,15 +173,13 @@ class Corpus:
                 if mine.all() or not mine.any():
                     yield Piece(split, number, chunk)
                     continue
-                for name, picked in (("train", np.flatnonzero(~mine)), ("validation", np.flatnonzero(mine))):
-                    texts = [chunk.texts[at] for at in picked.tolist()]
-                    lines = [chunk.lines[at] for at in picked.tolist()]
-                    yield Piece(name, number, Chunk(texts, lines))  # type: ignore[arg-type]
+                yield Piece("train", number, _picked(chunk, np.flatnonzero(~mine).tolist()))
+                yield Piece("validation", number, _picked(chunk, np.flatnonzero(mine).tolist()))
 
-    def _tail(self, faults: Faults) -> Iterator[Piece]:
+    def _tail(self) -> Iterator[Piece]:
         left = int(self.size.characters * (1 - self.text.share))
         for number in range(len(self.files) - self.own):
-            for chunk in self._chunks(number, faults):
+            for chunk in self.chunks(number):
                 size = sum(map(len, chunk.texts))
                 if left <= 0 or size <= left:
                     yield Piece("train" if left > 0 else "validation", number, chunk)
@@ -160,17 +190,24 @@ class Corpus:
 
     # -- read ----------------------------------------
 
-    def _chunks(self, number: int, faults: Faults) -> Iterator[Chunk]:
-        if number not in self.size.skipped:
-            yield from self._read(self.files[number], faults)
+    def _read(self, number: int, faults: Faults) -> Iterator[Chunk]:
+        file, reader, fields = attrs.astuple(self.files[number], recurse=False)
+        for records in read(reader, file, fields.columns, faults):
+            chunk = fields.chunk(records, file.shown, reader.unit, faults)
+            if chunk.texts:
+                yield chunk
 
-    def _read(self, file: File, faults: Faults) -> Iterator[Chunk]:
-        if file.format == "jsonl":
-            return read_jsonl(file, self.text.field, faults)
-        if file.format in ("csv", "tsv"):
-            return read_table(file, self.text.field, faults)
-        readers = {"file": read_whole, "line": read_lines, "blank": read_paragraphs}
-        return readers[self.text.documents](file, faults)
+    def _check(self, hint: str | None) -> None:
+        if not self.size.documents:
+            raise fail(DataError, "TXT002", f"no examples in {self.described()}", hint=hint)
+        if self.text.share and self.text.split == "document" and self.size.documents < 2:
+            raise fail(
+                DataError,
+                "TXT009",
+                f"there is one document in {self.described()}, and a validation split by document needs two",
+                hint='write split = "tail", or format = { use = "text", documents = "line" } (or "blank"), or '
+                "validation = 0",
+            )
 
 
 class _HeldOut:
@@ -194,23 +231,40 @@ class _HeldOut:
         return self._block[first - self._start : end - self._start]
 
 
+def _picked(chunk: Chunk, at: Iterable[int]) -> Chunk:
+    """Some of the documents of a chunk of whole ones."""
+    at = list(at)
+    return Chunk(
+        [chunk.texts[each] for each in at],
+        [chunk.lines[each] for each in at],
+        columns={name: [values[each] for each in at] for name, values in chunk.columns.items()},
+    )
+
+
 def _cut(number: int, chunk: Chunk, left: int) -> Iterator[Piece]:
     """A chunk in two: `left` characters to train on, the rest to validate on, of which the first begins a document."""
     before = 0
     while len(chunk.texts[before]) <= left:
         left -= len(chunk.texts[before])
         before += 1
-    texts, lines = chunk.texts, list(chunk.lines)
+    texts, lines, columns = chunk.texts, list(chunk.lines), chunk.columns
+
+    def part(first: int, last: int) -> dict[str, Sequence[Any]]:
+        return {name: values[first:last] for name, values in columns.items()}
+
     if before:
-        yield Piece("train", number, Chunk(texts[:before], lines[:before], chunk.opens))
+        yield Piece(
+            "train", number, Chunk(texts[:before], lines[:before], chunk.opens, columns=part(0, before))
+        )
     if left:
         head = texts[before][:left]
-        yield Piece(
-            "train", number, Chunk([head], lines[before : before + 1], chunk.opens or before > 0, False)
-        )
+        opens = chunk.opens or before > 0
+        cut = Chunk([head], lines[before : before + 1], opens, False, part(before, before + 1))
+        yield Piece("train", number, cut)
         lines[before] += head.count("\n")
     rest = [texts[before][left:], *texts[before + 1 :]]
-    yield Piece("validation", number, Chunk(rest, lines[before:], True, chunk.closes))
+    columns_left = part(before, len(texts))
+    yield Piece("validation", number, Chunk(rest, lines[before:], True, chunk.closes, columns_left))
 
 
 def found(faults: Faults) -> str | None:
@@ -219,8 +273,8 @@ def found(faults: Faults) -> str | None:
     return f"found: {counts}" if counts else None
 
 
-def changed(file: File) -> DataError:
+def changed(shown: str) -> DataError:
     """The error for a file that is written to while it is read."""
-    error = fail(DataError, "TXT010", "the file changed while it was read", place=Place(file.shown))
+    error = fail(DataError, "TXT010", "the file changed while it was read", place=Place(shown))
     assert isinstance(error, DataError)
     return error

@@ -1,60 +1,63 @@
-"""From a plan to opened data: measure, make the tokenizer, tokenize, or take all of it from the cache."""
+"""From a plan to opened data."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nlpkernel.errors import DataError, fail
-from nlpkernel.hookspecs.data import DataInfo, SplitInfo
-from nlpkernel_text.cache import Cache, Entry, content_key, stamp
+from nlpkernel.hookspecs.data import Data, DataInfo, SplitInfo
+from nlpkernel.hookspecs.sampler import Group, Sampler, Samples
+from nlpkernel_text.augmenting import Augmenting
+from nlpkernel_text.building import TOKENIZER, Building
+from nlpkernel_text.cache import Entry, described
+from nlpkernel_text.cleaning.work import Tally, counts_of
 from nlpkernel_text.codec import TextCodec
-from nlpkernel_text.corpus import Corpus, changed, found
+from nlpkernel_text.corpus import Corpus
 from nlpkernel_text.data import OWNER, TextData
-from nlpkernel_text.faults import Faults
 from nlpkernel_text.packing import Packer, RowPacker
-from nlpkernel_text.streams import open_stream, write_streams
+from nlpkernel_text.streams import open_stream
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run
     from nlpkernel.hookspecs.tokenizer import Tokenizer
     from nlpkernel_text.component import Text
 
-_TOKENIZER = "tokenizer"
 #: Settings that decide which tokens a row holds, beside those of the cache.
-_ROWS = ("window", "pack", "long", "sampling")
+_ROWS = ("window", "pack", "long", "sampling", "augment", "temperature")
 
 
-def open_text(text: Text, run: Run) -> TextData:
-    """Open the data of a plan. Raises DataError for all that is wrong with it."""
-    corpus = Corpus(text)
-    stamps = [stamp(file.path) for file in corpus.files]
-    with run.working("reading", sum(size for size, _ in stamps), "bytes") as work:
-        key = content_key(corpus, stamps, work)
+def open_text(text: Text, run: Run) -> Data:
+    """Open the data of a plan. Raise DataError for all that is wrong with it."""
+    if text.stream is not None:
+        from nlpkernel_text.streaming.opening import open_streamed
 
-    def build(folder: Path) -> dict[str, Any]:
-        facts = _build(corpus, run, folder)
-        for file, before in zip(corpus.files, stamps, strict=True):
-            if stamp(file.path) != before:
-                raise changed(file)
-        return facts
-
-    entry = Cache(run).get(key, build)
-    _account(run, entry.facts)
-    tokenizer = run.ask(
-        text.tokenizer, "load_tokenizer", run=run, saved=(entry.folder / _TOKENIZER).read_bytes()
-    )
-    task = run.ask(text.task, "create_task", run=run, vocabulary=tokenizer.vocabulary, labels=())
+        return open_streamed(text, text.stream, run)
+    building = Building(text, run)
+    entry, cleaned = building.tokens()
+    corpus = building.corpus
+    if cleaned is not None:
+        account_stages(run, cleaned.facts)
+        account(run, cleaned.facts)
+    account(run, entry.facts)
+    tokenizer = run.ask(text.tokenizer, "load_tokenizer", saved=(entry.folder / TOKENIZER).read_bytes())
+    labels = tuple(entry.facts["labels"])
+    task = run.ask(text.task, "create_task", vocabulary=tokenizer.vocabulary, labels=labels)
     packers = _packers(text, run, corpus, entry, tokenizer)
-    rows = {name: getattr(text, name) for name in _ROWS}
-    fingerprint = hashlib.sha256(json.dumps([key, rows], sort_keys=True).encode()).hexdigest()
+    groups = _groups(text, corpus, packers["train"])
+    rows = {name: described(getattr(text, name)) for name in _ROWS}
+    weights = [group.weight for group in groups]
+    fingerprint = hashlib.sha256(
+        json.dumps([building.tokens_key, rows, weights], sort_keys=True).encode()
+    ).hexdigest()
     info = DataInfo(
         task=task.name,
         vocabulary=tokenizer.vocabulary,
         window=text.window,
         fingerprint=fingerprint,
+        labels=labels,
         splits={
             name: SplitInfo(
                 samples=packer.samples, documents=len(packer.stream.starts), tokens=len(packer.stream.tokens)
@@ -66,32 +69,15 @@ def open_text(text: Text, run: Run) -> TextData:
         codec=TextCodec(info, task, tokenizer),
         packers=packers,
         run=run,
-        sampling=text.sampling,
-        files=corpus.files,
+        sampler=_sampler(text, run, packers["train"], labels, groups),
+        groups=groups,
+        shown=[each.shown for each in corpus.files],
+        augmenting=Augmenting(run, text.augment, packers["train"], tokenizer) if text.augment else None,
+        kept_bytes=text.cache.batches,
     )
 
 
-def _build(corpus: Corpus, run: Run, folder: Path) -> dict[str, Any]:
-    """Fill a folder of the cache."""
-    faults = Faults(corpus.text.on_error == "skip")
-    with run.working("checking", sum(file.path.stat().st_size for file in corpus.files), "bytes") as work:
-        corpus.measure(faults, work)
-    maker = corpus.text.tokenizer
-    tokenizer: Tokenizer = run.ask(maker, "create_tokenizer", run=run, texts=corpus.texts)
-    (folder / _TOKENIZER).write_bytes(tokenizer.save())
-    with run.working("tokenizing", corpus.size.characters, "characters") as work:
-        writers = write_streams(corpus, tokenizer, folder, work)
-    return {
-        "type": writers["train"].type.name,
-        "documents": corpus.size.documents,
-        "characters": corpus.size.characters,
-        "counts": dict(faults.counts),
-        "first": faults.first,
-        "hint": found(faults),
-    }
-
-
-def _account(run: Run, facts: Any) -> None:
+def account(run: Run, facts: Mapping[str, Any]) -> None:
     """Count what was left out, also where it was left out by the process that made the cache."""
     for what, number in sorted(facts["counts"].items()):
         run.count(OWNER, what, number)
@@ -100,6 +86,61 @@ def _account(run: Run, facts: Any) -> None:
             f"records were left out ({facts['hint'].removeprefix('found: ')}); the first: {facts['first']}"
         )
         run.notice(OWNER, message, level="warning")
+
+
+def account_stages(run: Run, facts: Mapping[str, Any]) -> None:
+    """Count what the stages dropped, changed and counted, and say what they have to say."""
+    for (source, what), number in sorted(counts_of(map(Tally.of, facts["stages"])).items()):
+        run.count(source, what, number)
+    for line in facts["said"]:
+        run.notice(OWNER, f"stage {line}")
+
+
+def _groups(text: Text, corpus: Corpus, packer: Packer) -> list[Group]:
+    """The sources of a mixture, as rows. Raise DataError (TXT002) for one with a weight and no rows."""
+    if not text.sources:
+        return []
+    found, first = [], 0
+    for origin in corpus.origins:
+        last = first + len(origin.files)
+        starts = packer.stream.where[:, 0]
+        bounds = [packer.first(int(each)) for each in starts.searchsorted([first, last])]
+        found.append(Group(origin.name, bounds[0], bounds[1], origin.weight))
+        first = last
+    if not any(group.weight for group in found) and text.temperature == 1:
+        return found
+    made = []
+    for group in found:
+        if group.stop == group.start:
+            raise fail(DataError, "TXT002", f"no examples in the source {group.name!r} of the mixture")
+        weight = group.weight or float(group.stop - group.start)
+        made.append(group._replace(weight=weight ** (1 / text.temperature)))
+    return made
+
+
+def _sampler(text: Text, run: Run, packer: Packer, labels: Sequence[str], groups: Sequence[Group]) -> Sampler:
+    train = run.train
+    fixed = run.group is not None and run.group.requires.fixed_shapes
+    return run.ask(  # type: ignore[no-any-return]
+        text.sampling,
+        "create_sampler",
+        samples=Samples(
+            count=packer.samples,
+            window=text.window,
+            lengths=packer.lengths,
+            # A row can begin wherever a full row fits.
+            starts=0 if isinstance(packer, RowPacker) else max(1, packer.last + 1),
+            labels=packer.labels,
+            classes=labels,
+            weights=packer.weights,
+            groups=groups,
+            batch=train.batch,
+            micro=train.rows,
+            partial=train.partial,
+            seed=train.seed,
+            fixed=fixed,
+        ),
+    )
 
 
 def _packers(text: Text, run: Run, corpus: Corpus, entry: Entry, tokenizer: Tokenizer) -> dict[str, Packer]:

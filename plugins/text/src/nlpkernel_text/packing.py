@@ -8,8 +8,8 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from nlpkernel_text.encoders import Ids
 from nlpkernel_text.streams import Stream
+from nlpkernel_text.tokenizers.encoders import Ids
 
 #: What becomes of a document that is longer than a row: several rows, its first row, or nothing.
 Long = Literal["split", "truncate", "skip"]
@@ -20,20 +20,30 @@ class Rows(Sequence[Mapping[str, Any]]):
 
     A row is `window` tokens and the one that follows them, so that each token has a next one; a row at the
     end of a stream or document may be shorter, and a row of no tokens is padding. As a mapping it has
-    "tokens", without padding, and, where documents are isolated, "documents": the number of each token's
-    document, from 0. Nothing is gathered before it is asked for.
+    "tokens", without padding; where documents are isolated, "documents": the number of each token's document, from 0;
+    where each row is of one document that has a class, "label": its number. Nothing is gathered before it is asked for.
     """
 
-    __slots__ = ("_block", "_documents", "lengths", "measured", "packer", "starts")
+    __slots__ = ("_block", "_documents", "lengths", "measured", "of", "packer", "starts")
 
-    def __init__(self, packer: Packer, starts: Ids, lengths: Ids | None, measured: bool = False) -> None:
+    def __init__(
+        self,
+        packer: Packer,
+        starts: Ids,
+        lengths: Ids | None,
+        measured: bool = False,
+        of: Ids | None = None,
+        block: Ids | None = None,
+    ) -> None:
         self.packer = packer
         self.starts = starts
         #: Tokens of each row, the next one counted; None where all rows are full.
         self.lengths = lengths
         #: Whether the task should count the bytes of text that the labels stand for.
         self.measured = measured and packer.byte_lengths is not None
-        self._block: Ids | None = None
+        #: The document that each row is of, where it is of one; -1 for padding.
+        self.of = of
+        self._block = block
         self._documents: Ids | None = None
 
     def __len__(self) -> int:
@@ -83,12 +93,27 @@ class Rows(Sequence[Mapping[str, Any]]):
         return self._documents
 
     @property
+    def classes(self) -> Ids | None:
+        """The number of each row's class, int64 [rows], -1 for padding; None where rows have none."""
+        labels = self.packer.stream.labels
+        if labels is None or self.of is None:
+            return None
+        found: Ids = np.where(self.of < 0, -1, labels[np.maximum(self.of, 0)]).astype(np.int64)
+        return found
+
+    @property
     def padding(self) -> Ids | None:
         """Where `tokens` is padding; None where nothing is."""
         if self.lengths is None:
             return None
         padding: Ids = np.arange(self.tokens.shape[1]) >= self.lengths[:, None]
         return padding
+
+    def padded(self, more: int, pad: int) -> Ids | None:
+        """What was gathered already, with so many rows of padding; None where nothing was."""
+        if self._block is None:
+            return None
+        return np.pad(self._block, ((0, more), (0, 0)), constant_values=pad)
 
     @overload
     def __getitem__(self, index: int) -> Mapping[str, Any]: ...
@@ -101,6 +126,8 @@ class Rows(Sequence[Mapping[str, Any]]):
         row = {"tokens": self.tokens[index][:length]}
         if self.isolated:
             row["documents"] = self.documents[index][:length]
+        if self.classes is not None:
+            row["label"] = int(self.classes[index])
         return row
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
@@ -158,7 +185,9 @@ class Packer:
             return rows
         lengths = np.full(len(rows), self.window + 1) if rows.lengths is None else rows.lengths
         starts = np.concatenate((rows.starts, np.zeros(more, dtype=np.int64)))
-        return Rows(self, starts, np.concatenate((lengths, np.zeros(more, dtype=np.int64))), rows.measured)
+        lengths = np.concatenate((lengths, np.zeros(more, dtype=np.int64)))
+        of = None if rows.of is None else np.concatenate((rows.of, np.full(more, -1, dtype=np.int64)))
+        return Rows(self, starts, lengths, rows.measured, of, rows.padded(more, self.pad))
 
     def gather(self, starts: Ids, lengths: Ids | None) -> Ids:
         """The tokens of rows, [rows, width]."""
@@ -190,6 +219,31 @@ class Packer:
             marks[short, lengths[short]] = 1
         return marks
 
+    @property
+    def labels(self) -> Ids | None:
+        """The number of each row's class, int32 [samples]; None where documents have none, or rows hold several."""
+        return None
+
+    @property
+    def weights(self) -> Ids | None:
+        """How often each row should come, float64 [samples]; None where the plan names no field for it, or rows hold
+        several documents."""
+        return None
+
+    @property
+    def lengths(self) -> Ids:
+        """Tokens of each row that have a next one, int64 [samples]."""
+        lengths = np.full(self.samples, self.window, dtype=np.int64)
+        if self.samples:
+            lengths[-1] = self.tokens - (self.samples - 1) * self.window
+        return lengths
+
+    def first(self, document: int) -> int:
+        """The number of the first row that begins with a document, or after it."""
+        starts = self.stream.starts
+        at = int(starts[document]) if document < len(starts) else len(self.stream.tokens)
+        return min(self.samples, -(-at // self.window))
+
     def place(self, start: int) -> tuple[int, int, int]:
         """Where a token comes from: file, line of its document, tokens of the document before it."""
         number = int(np.searchsorted(self.stream.starts, start, side="right")) - 1
@@ -210,23 +264,48 @@ class RowPacker(Packer):
     def _measure(self) -> None:
         begins = np.asarray(self.stream.starts)
         sizes = np.diff(begins, append=len(self.stream.tokens))
+        documents = np.arange(len(begins))
         keep = sizes > 1
         self.short = int((~keep).sum())
         over = sizes > self.window + 1
         self.longer = int(over.sum())
         if self.long == "skip":
             keep &= ~over
-        begins, sizes = begins[keep], sizes[keep]
+        begins, sizes, documents = begins[keep], sizes[keep], documents[keep]
         if self.long == "split":
             counts = -(-(sizes - 1) // self.window)
             document = np.repeat(np.arange(len(begins)), counts)
             passed = (np.arange(len(document)) - np.repeat(counts.cumsum() - counts, counts)) * self.window
             begins, sizes = begins[document] + passed, sizes[document] - passed
+            documents = documents[document]
         self._starts = begins
+        #: The document of each row.
+        self.documents = documents
         self._lengths = np.minimum(sizes, self.window + 1)
         self.samples = len(begins)
         self.tokens = int((self._lengths - 1).sum())
 
+    @property
+    def labels(self) -> Ids | None:
+        """See Packer."""
+        labels = self.stream.labels
+        return None if labels is None else labels[self.documents]
+
+    @property
+    def weights(self) -> Ids | None:
+        """See Packer."""
+        weights = self.stream.weights
+        return None if weights is None else weights[self.documents]
+
+    @property
+    def lengths(self) -> Ids:
+        """See Packer."""
+        return self._lengths - 1
+
+    def first(self, document: int) -> int:
+        """See Packer."""
+        return int(np.searchsorted(self.documents, document))
+
     def rows(self, ids: Ids, measured: bool = False) -> Rows:
         """The rows with these numbers."""
-        return Rows(self, self._starts[ids], self._lengths[ids], measured)
+        return Rows(self, self._starts[ids], self._lengths[ids], measured, self.documents[ids])

@@ -44,7 +44,7 @@ class Site:
                 "use": "text",
                 "paths": [str(self.root / "corpus.txt")],
                 "window": 32,
-                "documents": "line",
+                "format": {"use": "auto", "documents": "line"},
                 "pack": "rows",
             },
             "model": {"use": "gpt", "layers": 2, "heads": 4, "width": 32},

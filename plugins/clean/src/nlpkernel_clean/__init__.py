@@ -1,0 +1,1 @@
+"""Stages that clean text for nlpkernel. `components` is light; the other modules do the work."""

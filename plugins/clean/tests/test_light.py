@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+import nlpkernel_clean
+from nlpkernel.components import fields_of, is_component
+from nlpkernel_clean.codes import CODES
+
+SOURCE = Path(nlpkernel_clean.__file__).parent
+STAGES = {
+    each.name: each
+    for each in entry_points(group="nlpkernel.stage.v1")
+    if each.value.startswith("nlpkernel_clean")
+}
+
+
+def test_the_components_import_nothing_heavy() -> None:
+    names = [f"nlpkernel_clean.components.{path.stem}" for path in SOURCE.glob("components/*.py")]
+    program = (
+        f"import sys, importlib\nfor name in {names}: importlib.import_module(name)\n"
+        "heavy = {'torch', 'numpy', 'ftfy', 'phonenumbers', 'py3langid', 'regex', 'sklearn'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_every_stage_is_offered_and_every_setting_has_help() -> None:
+    assert sorted(STAGES) == [
+        "duplicates",
+        "filter",
+        "label-noise",
+        "language",
+        "length",
+        "near-duplicates",
+        "normalize",
+        "pii",
+        "quality",
+        "replace",
+    ]
+    for point in STAGES.values():
+        cls = point.load()
+        assert is_component(cls)
+        assert all(field.facts.help for field in fields_of(cls)), cls
+
+
+def test_every_code_is_explained_and_every_explanation_is_used() -> None:
+    used = {
+        code
+        for path in SOURCE.rglob("*.py")
+        if path.name != "codes.py"
+        for code in re.findall(r"CLN\d{3}", path.read_text())
+    }
+    assert used == set(CODES)
+    for title, text in CODES.values():
+        assert title
+        assert 2 <= len(text.splitlines()) <= 5
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "wrong"),
+    [
+        ("length", {"least": 5, "most": 4}, "most"),
+        ("length", {"long": "truncate"}, "long"),
+        ("language", {"languages": ("en",), "among": ("de",)}, "among"),
+        ("quality", {"least_words": 9, "most_words": 4}, "most_words"),
+        ("quality", {"least_stop_words": 9}, "least_stop_words"),
+        ("pii", {"replacement": {"mail": "x"}}, "replacement"),
+        ("pii", {"kinds": ("name",)}, "names"),
+        ("pii", {"names": Path("list.txt")}, "names"),
+        ("pii", {"regions": ()}, "regions"),
+        ("filter", {}, "pattern"),
+        ("filter", {"pattern": "("}, "pattern"),
+        ("filter", {"pattern": "x", "values": ("a",)}, "values"),
+        ("filter", {"pattern": "x", "column": "c", "values": ("a",)}, "values"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_said_at_their_setting(
+    name: str, settings: dict[str, object], wrong: str
+) -> None:
+    said = list(STAGES[name].load()(**settings).check_settings())
+    assert wrong in [setting for setting, _ in said]
+
+
+def test_patterns_of_replace_are_checked() -> None:
+    patterns = importlib.import_module("nlpkernel_clean.components.patterns")
+    made = patterns.Replace(rules=(patterns.Rule(pattern="ok"), patterns.Rule(pattern="[a")))
+    ((setting, message),) = made.check_settings()
+    assert setting == "rules"
+    assert message.startswith("rule 2: ")

@@ -1,0 +1,112 @@
+"""Files of records, written aside and renamed when they are complete."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from nlpkernel.errors import DataError, NlpkernelError, Place, fail
+from nlpkernel_formats.example import encode
+from nlpkernel_formats.framing import framed
+
+#: Columns by name, of some records one after the other.
+Batch = Mapping[str, Sequence[Any]]
+
+#: Rows and bytes of a row group of Parquet.
+_ROWS = 1 << 17
+_BYTES = 1 << 27
+
+
+def write_tfrecord(path: Path, batches: Iterable[Batch]) -> int:
+    """Write records as `tf.train.Example`; how many there are. A value is a text, bytes, a number, a list of such, or
+    None for a feature without values. Raise DataError (FMT007) where the file cannot be written."""
+    count = 0
+    with _aside(path) as stream:
+        for batch in batches:
+            names = list(batch)
+            for values in zip(*batch.values(), strict=True):
+                try:
+                    record = encode({name: _list(value) for name, value in zip(names, values, strict=True)})
+                except (TypeError, ValueError, AttributeError, OverflowError) as error:
+                    raise _unwritten(path, f"record {count + 1}: {error}") from error
+                except Exception as error:
+                    # struct.error is derived from Exception itself.
+                    raise _unwritten(path, f"record {count + 1}: {error}") from error
+                stream.write(framed(record))
+                count += 1
+    return count
+
+
+def write_parquet(path: Path, batches: Iterable[Batch], *, compression: str = "zstd") -> int:
+    """Write records as Parquet; how many there are. The first batch says the columns and their types; a column that
+    is None in all of it counts as text. Raise DataError (FMT007) where the file cannot be written or a later batch
+    does not fit."""
+    count = 0
+    with _aside(path) as stream:
+        writer: Any = None
+        held: list[Any] = []
+        try:
+            for batch in batches:
+                try:
+                    made = pa.RecordBatch.from_pydict({name: list(values) for name, values in batch.items()})
+                    if writer is None:
+                        writer = pq.ParquetWriter(stream, _schema(made.schema), compression=compression)
+                    held.append(pa.Table.from_batches([made]).cast(writer.schema))
+                except (pa.ArrowException, TypeError, ValueError) as error:
+                    raise _unwritten(path, f"after record {count}: {error}") from error
+                count += made.num_rows
+                if sum(t.num_rows for t in held) >= _ROWS or sum(t.nbytes for t in held) >= _BYTES:
+                    writer.write_table(pa.concat_tables(held))
+                    held = []
+            if writer is None:
+                writer = pq.ParquetWriter(stream, pa.schema([]), compression=compression)
+            if held:
+                writer.write_table(pa.concat_tables(held))
+        finally:
+            if writer is not None:
+                writer.close()
+    return count
+
+
+def _list(value: Any) -> Sequence[Any]:
+    if value is None:
+        return ()
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+def _schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([(f.name, pa.string() if pa.types.is_null(f.type) else f.type) for f in schema])
+
+
+@contextmanager
+def _aside(path: Path) -> Iterator[BinaryIO]:
+    """A file beside `path`, which takes its name when all is written, and is removed when that fails."""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb", buffering=1 << 20) as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            # As any new file of this user's; mkstemp's own is for nobody else.
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(name, 0o666 & ~mask)
+            os.replace(name, path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(name)
+            raise
+    except OSError as error:
+        raise _unwritten(path, error.strerror or str(error)) from error
+
+
+def _unwritten(path: Path, what: str) -> NlpkernelError:
+    return fail(DataError, "FMT007", f"the file cannot be written: {what}", place=Place(str(path)))

@@ -1,0 +1,155 @@
+"""What a plan's documents are made into: cleaned ones, and tokens; each from the cache where it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nlpkernel_text.cache import Cache, Entry, content_key, derived_key, owned
+from nlpkernel_text.cleaning import kept
+from nlpkernel_text.cleaning.batches import batches
+from nlpkernel_text.cleaning.running import Cleaning
+from nlpkernel_text.corpus import Corpus, changed, found
+from nlpkernel_text.reading.faults import Faults
+from nlpkernel_text.streams import write_streams
+
+if TYPE_CHECKING:
+    from nlpkernel.context import Run
+    from nlpkernel.hookspecs.tokenizer import Tokenizer
+    from nlpkernel_text.component import Text
+
+#: File of the tokenizer in an entry of the cache.
+TOKENIZER = "tokenizer"
+
+_Build = Callable[[Path], dict[str, Any]]
+
+
+class Building:
+    """The documents of a plan, and what is made of them. Raise DataError for all that is wrong with the data."""
+
+    def __init__(self, text: Text, run: Run) -> None:
+        self.text, self.run = text, run
+        self.corpus = corpus = Corpus(text, run)
+        self._cache = Cache(run, text.cache.limit)
+        self._stamps = [each.file.stamp() for each in corpus.files]
+        with run.working("reading", self._bytes(), "bytes") as work:
+            self.raw_key = content_key(corpus, work)
+        self.clean_key = self.raw_key
+        if text.stages:
+            stages = [owned(run, each) for each in text.stages]
+            self.clean_key = derived_key(self.raw_key, stages=stages)
+        self.tokens_key = derived_key(
+            self.clean_key,
+            split=text.split,
+            share=text.share,
+            tokenizer=owned(run, text.tokenizer),
+            texts=bool(text.augment),
+        )
+
+    @property
+    def folders(self) -> Mapping[str, Path]:
+        """Where the cache has, or would have, what is made: "documents" (of a plan with stages) and "tokens"."""
+        documents = {"documents": self._cache.folder(self.clean_key)} if self.text.stages else {}
+        return {**documents, "tokens": self._cache.folder(self.tokens_key)}
+
+    def cleaned(self) -> Entry | None:
+        """The documents after the stages; None where the plan has none."""
+        if not self.text.stages:
+            return None
+        return self._cache.get(self.clean_key, self._unchanged(self._clean))
+
+    def documents(self) -> Corpus:
+        """The corpus with its documents found, after the stages where there are any."""
+        cleaned = self.cleaned()
+        if cleaned is None:
+            self._measure(Faults(self.text.on_error == "skip"))
+        else:
+            self._take(cleaned)
+        return self.corpus
+
+    def tokens(self) -> tuple[Entry, Entry | None]:
+        """The tokens, and the cleaned documents that they are made of, where there are any."""
+        cleaned = self.cleaned()
+        if cleaned is not None:
+            self._take(cleaned)
+        return self._cache.get(self.tokens_key, self._unchanged(self._tokenize)), cleaned
+
+    def forget(self) -> int:
+        """Remove all of it from the cache; the bytes that it had."""
+        return sum(map(self._cache.remove, self.folders.values()))
+
+    def _take(self, cleaned: Entry) -> None:
+        documents = kept.Kept(cleaned.folder / kept.NAME, cleaned.facts["documents"])
+        self.corpus.cleaned(documents, _why_empty(cleaned.facts))
+
+    def _measure(self, faults: Faults) -> None:
+        with self.run.working("checking", self._bytes(), "bytes") as work:
+            self.corpus.measure(faults, work)
+
+    def _clean(self, folder: Path) -> dict[str, Any]:
+        corpus, text, faults = self.corpus, self.text, Faults(self.text.on_error == "skip")
+        shown = [each.shown for each in corpus.files]
+
+        def own(name: str) -> Path:
+            path = folder / "stages" / name
+            path.mkdir(parents=True)
+            return path
+
+        cleaning = Cleaning(self.run, text.stages, shown, text.workers)
+        try:
+            with self.run.working("cleaning", self._bytes(), "bytes") as work:
+                documents = kept.write(
+                    folder / kept.NAME, cleaning.clean(batches(corpus.raw(faults, work.advance)))
+                )
+            said = cleaning.finish(own)
+        finally:
+            cleaning.close()
+        return {
+            "documents": documents,
+            "stages": [tally.plain() for tally in cleaning.tallies],
+            "said": said,
+            **_told(faults),
+        }
+
+    def _tokenize(self, folder: Path) -> dict[str, Any]:
+        corpus, run, faults = self.corpus, self.run, Faults(self.text.on_error == "skip")
+        if not self.text.stages:
+            self._measure(faults)
+        maker = self.text.tokenizer
+        tokenizer: Tokenizer = run.ask(maker, "create_tokenizer", texts=corpus.texts)
+        (folder / TOKENIZER).write_bytes(tokenizer.save())
+        with run.working("tokenizing", corpus.size.characters, "characters") as work:
+            written = write_streams(corpus, tokenizer, folder, work, texts=bool(self.text.augment))
+        return {
+            "type": written.type,
+            "labels": list(written.labels),
+            "documents": corpus.size.documents,
+            "characters": corpus.size.characters,
+            **_told(faults),
+        }
+
+    def _unchanged(self, build: _Build) -> _Build:
+        def checked(folder: Path) -> dict[str, Any]:
+            facts = build(folder)
+            for each, before in zip(self.corpus.files, self._stamps, strict=True):
+                if each.file.stamp() != before:
+                    raise changed(each.shown)
+            return facts
+
+        return checked
+
+    def _bytes(self) -> int:
+        return sum(each.file.size() for each in self.corpus.files)
+
+
+def _told(faults: Faults) -> dict[str, Any]:
+    return {"counts": dict(faults.counts), "first": faults.first, "hint": found(faults)}
+
+
+def _why_empty(facts: Mapping[str, Any]) -> str | None:
+    """Why no document is left after the stages."""
+    why = [facts["hint"]] if facts["hint"] else []
+    for plain in facts["stages"]:
+        why += [f"{plain['name']} dropped {number}: {reason}" for reason, number in plain["dropped"].items()]
+    return "; ".join(why) or None

@@ -1,0 +1,1 @@
+"""What the stages of a plan make of the documents, and the documents as they are kept."""

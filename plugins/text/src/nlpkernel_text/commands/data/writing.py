@@ -1,0 +1,52 @@
+"""Write the cleaned documents of a plan to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nlpkernel.errors import Place, UsageError, fail
+from nlpkernel_text.building import Building
+from nlpkernel_text.cleaning.batches import batches
+from nlpkernel_text.commands.tokenizer.common import structured
+from nlpkernel_text.fields import TEXT
+from nlpkernel_text.reading.suffixes import reader_for, suffix_of
+
+if TYPE_CHECKING:
+    from nlpkernel.context import Run
+    from nlpkernel_text.component import Text
+
+
+def write(text: Text, run: Run, name: str, overwrite: bool) -> tuple[object, list[str]]:
+    """Write all documents, those for validation too, in the order of the files: text, the other fields of the plan, and
+    "name", where each comes from."""
+    path = Path(name)
+    format = reader_for(suffix_of(name))
+    place = Place(name)
+    if format is None:
+        message = f"the end of {path.name!r} names no format that can be written"
+        raise fail(
+            UsageError, "TXT007", message, place=place, hint="write .jsonl, .jsonl.gz, .parquet or .tfrecord"
+        )
+    component = structured("reader", {"use": format})
+    if not hasattr(component, "write_records"):
+        raise fail(UsageError, "TXT007", f"the reader {format!r} cannot write", place=place)
+    if path.exists() and not overwrite:
+        raise fail(
+            UsageError, "TXT029", "the file is there already", place=place, hint="--overwrite replaces it"
+        )
+    building = Building(text, run)
+    corpus = building.documents()
+
+    def records() -> Iterator[Mapping[str, Sequence[Any]]]:
+        found = ((number, chunk) for number in range(len(corpus.files)) for chunk in corpus.chunks(number))
+        for batch in batches(found):
+            names = [
+                f"{corpus.files[file].shown}:{place}"
+                for file, place in zip(batch.files, batch.places, strict=True)
+            ]
+            yield {TEXT: batch.texts, **batch.columns, "name": names}
+
+    count = run.ask(component, "write_records", path=path, batches=records())
+    return {"file": str(path), "documents": count}, [f"{count:,} documents in {path}"]

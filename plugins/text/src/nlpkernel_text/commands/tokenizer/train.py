@@ -1,0 +1,114 @@
+"""`tokenizer train`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nlpkernel.cli.output import say, write_json
+from nlpkernel.errors import UsageError, fail
+from nlpkernel_text.commands.tokenizer.common import (
+    documents,
+    json_argument,
+    structured,
+    text_of_plan,
+    working_run,
+)
+
+if TYPE_CHECKING:
+    from nlpkernel.plan.train import Train
+    from nlpkernel_text.component import Text
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Options."""
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="PLAN|FILE",
+        help="a plan; with --kind, the files, folders and patterns to train on",
+    )
+    parser.add_argument("--out", required=True, metavar="FILE", help="the file to write: a tokenizer.json")
+    parser.add_argument(
+        "--kind", help="a tokenizer component, instead of that of a plan: bpe, wordpiece, unigram, ..."
+    )
+    parser.add_argument("--vocabulary", metavar="N", help="entries, with --kind")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="override a setting: data.tokenizer.lowercase=true",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace the file where it is there")
+    json_argument(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Train on the training split, and write."""
+    out = Path(args.out)
+    if out.is_dir() or (out.exists() and not args.overwrite):
+        what = "is a folder" if out.is_dir() else "exists"
+        raise fail(
+            UsageError, "TXT018", f"{str(out)!r} {what}", hint="name another file, or write --overwrite"
+        )
+    if not out.parent.is_dir():
+        raise fail(UsageError, "TXT018", f"there is no folder {str(out.parent)!r} to write to")
+    text, train = _asked(args)
+    with working_run(train, quiet=args.quiet) as run:
+        corpus = documents(text, run)
+        start = time.perf_counter()
+        tokenizer = run.ask(text.tokenizer, "create_tokenizer", run=run, texts=corpus.texts)
+        seconds = time.perf_counter() - start
+        _write(out, tokenizer.save())
+    told: dict[str, Any] = {
+        "file": str(out),
+        "vocabulary": tokenizer.vocabulary,
+        "end": tokenizer.end,
+        "documents": corpus.size.documents,
+        "seconds": seconds,
+    }
+    if args.json:
+        write_json(told)
+    elif not args.quiet:
+        say(f"{out}: {tokenizer.vocabulary:,} entries, made in {seconds:.1f} s")
+        say(f'a plan takes it up with tokenizer = {{ use = "pretrained", path = "{out.name}" }}')
+    return 0
+
+
+def _asked(args: argparse.Namespace) -> tuple[Text, Train | None]:
+    if args.kind is None:
+        if args.vocabulary is not None:
+            message = "--vocabulary goes with --kind"
+            raise fail(
+                UsageError, "TXT019", message, hint="with a plan, write --set data.tokenizer.vocabulary=N"
+            )
+        if len(args.inputs) > 1:
+            message = f"{len(args.inputs)} plans are named, and one is wanted"
+            raise fail(UsageError, "TXT019", message, hint="to train on files, write --kind")
+        return text_of_plan(args.inputs[0], args.overrides)
+    tokenizer: dict[str, Any] = {"use": args.kind}
+    if args.vocabulary is not None:
+        tokenizer["vocabulary"] = int(args.vocabulary) if args.vocabulary.isdecimal() else args.vocabulary
+    values = {"use": "text", "paths": list(args.inputs), "validation": 0.0, "tokenizer": tokenizer}
+    return structured("data", values, args.overrides), None
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write aside and rename, so that nobody finds half of it."""
+    handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(aside, 0o666 & ~umask)
+        os.replace(aside, path)
+    except BaseException:
+        os.unlink(aside)
+        raise

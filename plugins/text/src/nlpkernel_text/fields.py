@@ -1,0 +1,129 @@
+"""From the columns of records to what a document is: its text, and what else the plan names."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import attrs
+
+from nlpkernel.errors import Place
+from nlpkernel.hookspecs.reader import Faults, Records
+from nlpkernel_text.chunks import Chunk
+from nlpkernel_text.reading.columns import BROKEN, EMPTY
+from nlpkernel_text.reading.plain import COLUMN
+
+#: What a document has to have.
+TEXT, LABEL, WEIGHT = "text", "label", "weight"
+
+_HOLE = re.compile(r"\{([^{}]*)\}")
+
+Unit = Literal["line", "record"]
+
+
+class Template(NamedTuple):
+    """A text with holes for columns: parts[0], column 0, parts[1], ... A column alone has two empty parts."""
+
+    parts: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    @classmethod
+    def of(cls, written: str) -> Template:
+        """As the plan writes it: a column's name, or a text with names in braces ("{title}. {body}")."""
+        pieces = _HOLE.split(written)
+        return cls(tuple(pieces[::2]), tuple(pieces[1::2])) if len(pieces) > 1 else cls(("", ""), (written,))
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is one column, as it is."""
+        return self.parts == ("", "")
+
+    def fill(self, row: Mapping[str, Any]) -> Any:
+        """The column's value, or the text; that is empty where all its columns are."""
+        if self.alone:
+            return row[self.columns[0]]
+        values = [row[column] for column in self.columns]
+        if all(value is None or value == "" for value in values):
+            return ""
+        filled = [self.parts[0]]
+        for value, after in zip(values, self.parts[1:], strict=True):
+            filled += ["" if value is None else str(value), after]
+        return "".join(filled)
+
+
+@attrs.frozen
+class Fields:
+    """Which columns a plan takes, by what they are for: "text", "label", "weight", or a name that a stage asks for."""
+
+    templates: Mapping[str, Template]
+
+    @classmethod
+    def of(cls, written: Mapping[str, str]) -> Fields:
+        """As the plan writes them; the text is the column "text" where it says nothing else."""
+        return cls({name: Template.of(value) for name, value in {TEXT: COLUMN, **written}.items()})
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are needed, each once."""
+        return tuple(dict.fromkeys(column for each in self.templates.values() for column in each.columns))
+
+    def chunk(self, records: Records, shown: str, unit: Unit, faults: Faults) -> Chunk:
+        """The documents of some records; it may be none. One whose text is empty is left out and counted; one that
+        cannot be used is broken: its text is no text, its label neither text nor a whole number, its weight no number
+        above 0. In formats whose `unit` are records, a text that is null is an empty one."""
+        template = self.templates[TEXT]
+        if len(self.templates) == 1 and template.alone:
+            texts = records.columns[template.columns[0]]
+            if all(type(text) is str and text for text in texts):
+                return Chunk(list(texts), records.places, records.opens, records.closes)
+        made: dict[str, list[Any]] = {name: [] for name in self.templates}
+        places = []
+        for number, place in enumerate(records.places):
+            row = {column: values[number] for column, values in records.columns.items()}
+            document = self._document(row, Place(shown, place, 1), unit, faults)
+            if document is not None:
+                places.append(place)
+                for name, value in document.items():
+                    made[name].append(value)
+        return Chunk(made.pop(TEXT), places, records.opens, records.closes, made)
+
+    def _document(
+        self, row: Mapping[str, Any], place: Place, unit: Unit, faults: Faults
+    ) -> dict[str, Any] | None:
+        found = {}
+        for name, template in self.templates.items():
+            value = template.fill(row)
+            if name == TEXT:
+                if value is None and unit == "record":
+                    value = ""
+                wrong = None if isinstance(value, str) else "is no text but"
+            else:
+                wrong = _CHECKS[name](value) if name in _CHECKS else None
+            if wrong is not None:
+                shown = json.dumps(value, default=repr)[:40]
+                what = f"the value of {template.columns[0]!r} {wrong} {shown}"
+                faults.broken(BROKEN, "TXT005", what, place)
+                return None
+            found[name] = value
+        if not found[TEXT]:
+            faults.count(EMPTY)
+            return None
+        return found
+
+
+def _no_label(value: object) -> str | None:
+    good = isinstance(value, (str, int)) and value != ""
+    return None if good else "is no label, which is a text or a whole number, but"
+
+
+def _no_weight(value: object) -> str | None:
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = 0.0
+    return None if 0 < number < float("inf") else "is no weight, which is a number above 0, but"
+
+
+_CHECKS = {LABEL: _no_label, WEIGHT: _no_weight}

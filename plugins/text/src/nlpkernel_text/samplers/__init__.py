@@ -1,0 +1,1 @@
+"""Which samples each step sees: samplers, each a pure function of (seed, step)."""

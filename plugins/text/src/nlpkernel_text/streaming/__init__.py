@@ -1,0 +1,1 @@
+"""Text that is read as training goes on."""
