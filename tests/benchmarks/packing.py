@@ -74,13 +74,15 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
     from nlpkernel.context import Run, Task
     from nlpkernel.events import Event, Working
     from nlpkernel.plan.train import Train
-    from nlpkernel_text.tokenizers.library import LibraryTokenizer as BpeTokenizer
     from nlpkernel_text.component import Text
     from nlpkernel_text.corpus import Corpus
-    from nlpkernel_text.reading.faults import Faults
     from nlpkernel_text.opening import open_text
+    from nlpkernel_text.reading.components import Auto
+    from nlpkernel_text.reading.faults import Faults
+    from nlpkernel_text.samplers.components import Shuffle
     from nlpkernel_text.task import Lm
     from nlpkernel_text.tokenizers.components import Bpe
+    from nlpkernel_text.tokenizers.library import LibraryTokenizer
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -90,10 +92,9 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
 
         source = {"paths": (args.data,)} if args.data else {"source": "stdlib"}
         settings: dict[str, Any] = {**source, "validation": 0.0, "window": WINDOW, "task": Lm()}
-        if args.documents != "file":
-            settings["documents"] = args.documents
+        settings |= {"format": Auto(documents=args.documents), "sampling": Shuffle()}
         bpe = Bpe(vocabulary=args.vocabulary)
-        corpus = Corpus(Text(tokenizer=bpe, **settings))
+        corpus = Corpus(Text(tokenizer=bpe, **settings), run_in("x"))
         corpus.measure(Faults(False), Task(run_in("x").bus, "", None, ""))
         saved = bpe.create_tokenizer(run_in("x"), corpus.texts).save()
         documents: list[str] = []
@@ -107,11 +108,11 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
         class Trained(Bpe):
             """The tokenizer as it is, so that training is no part of what is measured."""
 
-            def create_tokenizer(self, run: Run, texts: Any) -> BpeTokenizer:
-                return BpeTokenizer.load(saved, self.end)
+            def create_tokenizer(self, run: Run, texts: Any) -> LibraryTokenizer:
+                return LibraryTokenizer.load(saved, self.end)
 
         def alone() -> dict[str, float]:
-            tokenizer = BpeTokenizer.load(saved, bpe.end)._tokenizer
+            tokenizer = LibraryTokenizer.load(saved, bpe.end)._tokenizer
             watch = Watch()
             found = [each.ids for each in tokenizer.encode_batch_fast(documents, add_special_tokens=False)]
             return {"tokenizer": watch.wall(), "cpu tokenizer": watch.cpu(), "tokens": sum(map(len, found))}
@@ -138,7 +139,7 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
 
         arms: list[Callable[[int], dict[str, float]]] = [lambda number: alone(), text]
         if not args.without_datasets:
-            paths = [str(file.path) for file in corpus.files]
+            paths = [each.file.where for each in corpus.files]
             arms.append(
                 lambda number: peer(paths, args.documents, saved, bpe.end, folder / f"arrow-{number}")
             )
@@ -198,10 +199,10 @@ def peer(paths: list[str], documents: str, saved: bytes, end: str, cache: Path) 
     """The recipe of Hugging Face's language-modelling examples: load, tokenize in batches, group."""
     import datasets
 
-    from nlpkernel_text.tokenizers.library import LibraryTokenizer as BpeTokenizer
+    from nlpkernel_text.tokenizers.library import LibraryTokenizer
 
     datasets.disable_progress_bars()
-    tokenizer = BpeTokenizer.load(saved, end)._tokenizer
+    tokenizer = LibraryTokenizer.load(saved, end)._tokenizer
     last = tokenizer.token_to_id(end)
 
     def tokenize(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:

@@ -88,9 +88,22 @@ def test_settings_that_do_not_go_together_are_said_at_their_setting(
     assert wrong in [setting for setting, _ in said]
 
 
-def test_patterns_of_replace_are_checked() -> None:
+@pytest.mark.parametrize(
+    ("pattern", "text", "right"),
+    [
+        ("[a", "", False),
+        ("(a)", r"\1-\g<1>", True),
+        ("(?P<x>a)", r"\g<x>", True),
+        ("(?x) (a) # a comment", r"\1", True),
+        ("(?i)a|b", "", True),
+        ("(a)", r"\2", False),
+        ("(a)", r"\g<x>", False),
+        ("(a)", r"\q", False),
+    ],
+)
+def test_rules_of_replace_are_read_before_the_run(pattern: str, text: str, right: bool) -> None:
     patterns = importlib.import_module("nlpkernel_clean.components.patterns")
-    made = patterns.Replace(rules=(patterns.Rule(pattern="ok"), patterns.Rule(pattern="[a")))
-    ((setting, message),) = made.check_settings()
-    assert setting == "rules"
-    assert message.startswith("rule 2: ")
+    made = patterns.Replace(rules=(patterns.Rule(pattern="ok"), patterns.Rule(pattern=pattern, text=text)))
+    said = list(made.check_settings())
+    assert [setting for setting, _ in said] == ([] if right else ["rules"])
+    assert all(message.startswith("rule 2: ") for _, message in said)

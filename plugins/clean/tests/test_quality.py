@@ -65,6 +65,16 @@ def test_characters_are_a_rule_of_their_own(make: Make) -> None:
     assert outcome.dropped == {0: "characters below 3", 3: "characters above 5"}
 
 
+def test_the_scores_of_a_text_that_stays_are_noted(make: Make) -> None:
+    outcome = make(Quality, preset="none", least_words=1, least_alphabetic=0.5).apply(
+        documents(["one two 3", "4"])
+    )
+    assert outcome.notes == {
+        0: "words: 3; share of words with a letter: 0.6667",
+        1: "share of words with a letter: 0",
+    }
+
+
 def test_without_a_preset_nothing_is_asked(make: Make) -> None:
     assert not one(make(Quality, preset="none"), "#")[1].dropped
 

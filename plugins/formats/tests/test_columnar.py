@@ -115,6 +115,12 @@ def test_a_null_around_a_value_is_null_and_a_dot_in_a_name_is_a_dot(tmp_path: Pa
     assert read(ParquetReader(), tmp_path / "a.parquet", "meta.title", "a.b") == expected
 
 
+def test_of_columns_of_one_name_the_first_is_read(tmp_path: Path, read: Read) -> None:
+    data = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    write_ipc(tmp_path / "a.arrow", data, False)
+    assert read(ArrowReader(), tmp_path / "a.arrow", "text") == [(1, "a")]
+
+
 def test_bytes_that_are_no_text_break_their_record_alone(
     tmp_path: Path, read: Read, make_faults: Any
 ) -> None:

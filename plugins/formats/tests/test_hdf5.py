@@ -78,6 +78,7 @@ def test_columns_of_different_lengths_and_data_in_other_files_are_refused(tmp_pa
         file["text"] = ["a", "b"]
         file["label"] = [1]
         file["link"] = h5py.ExternalLink("other.h5", "/text")
+        file["over"] = h5py.SoftLink("/link")
         file.create_dataset("raw", (1,), "u1", external=[(str(tmp_path / "other.h5"), 0, 1)])
     with pytest.raises(
         DataError, match="FMT006 the columns have different numbers of rows: text has 2, label has 1"
@@ -85,6 +86,8 @@ def test_columns_of_different_lengths_and_data_in_other_files_are_refused(tmp_pa
         read(Hdf5Reader(), path, "text", "label")
     with pytest.raises(DataError, match="FMT006 the column 'link' is a link to another file"):
         read(Hdf5Reader(), path, "link")
+    with pytest.raises(DataError, match="FMT006 the data of the column 'over' lie in other files"):
+        read(Hdf5Reader(), path, "over")
     with pytest.raises(DataError, match="FMT006 the data of the column 'raw' lie in other files"):
         read(Hdf5Reader(), path, "raw")
 

@@ -21,7 +21,7 @@ from nlpkernel_text.reading.files import File
 from nlpkernel_text.reading.finding import find_files
 from nlpkernel_text.reading.jsonl import Jsonl
 from nlpkernel_text.reading.records import read
-from nlpkernel_text.reading.remote import public
+from nlpkernel_text.reading.urls import public
 
 fsspec = pytest.importorskip("fsspec")
 

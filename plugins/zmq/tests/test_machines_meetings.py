@@ -11,10 +11,21 @@ from nlpkernel_zmq.machines.meetings import Meetings
 def test_the_last_one_ends_it():
     meetings = Meetings()
     assert meetings.say("a", 2, b"two", [0, 2]) is None
-    assert meetings.waiting([0, 2]) == {"a": [0]}
+    assert meetings.missing(2, lambda key: [0, 2]) == [0]
+    assert meetings.missing(0, lambda key: [0, 2]) == [], "it waits for nobody"
     assert meetings.say("a", 2, b"two", [0, 2]) is None
     assert meetings.say("a", 0, b"", [0, 2]) == {0: b"", 2: b"two"}
-    assert meetings.waiting([0, 2]) == {}
+    assert (len(meetings), meetings.missing(2, lambda key: [0, 2])) == (0, [])
+
+
+def test_each_of_several_meetings_has_members_of_its_own():
+    meetings = Meetings()
+    members = {"a": [0, 1, 2], "b": [0, 2, 4]}
+    for key in members:
+        meetings.say(key, 0, b"", members[key])
+    meetings.say("a", 2, b"", members["a"])
+    assert meetings.missing(0, members.__getitem__) == [1, 2, 4]
+    assert meetings.missing(2, members.__getitem__) == [1]
 
 
 def test_who_asks_again_gets_the_same_answer():
@@ -23,7 +34,7 @@ def test_who_asks_again_gets_the_same_answer():
     found = meetings.say("a", 1, b"y", [0, 1])
     for again in (b"y", b"other"):
         assert meetings.say("a", 1, again, [0, 1]) == found == {0: b"x", 1: b"y"}
-    assert meetings.waiting([0, 1]) == {}
+    assert len(meetings) == 0
 
 
 def test_the_words_come_in_the_order_of_the_workers():
@@ -54,7 +65,7 @@ def test_nobody_meets_nobody():
     meetings = Meetings()
     meetings.say("a", 0, b"x", [0, 1])
     assert meetings.changed([]) == {}
-    assert meetings.waiting([]) == {"a": []}
+    assert (len(meetings), meetings.missing(0, lambda key: [])) == (1, [])
 
 
 def test_old_answers_go_when_there_are_too_many():
@@ -82,6 +93,6 @@ def test_everybody_gets_what_everybody_said_whatever_the_order(workers, order):
             assert found == {each: b"%d-%d" % (each, key) for each in range(workers)}
             assert met.setdefault(key, dict(found)) == found
             at[worker] += 1
-        assert len(meetings.waiting(range(workers))) <= 1
+        assert len(meetings) <= 1
         assert max(at.values()) - min(at.values()) <= 1
     assert set(at.values()) == {number}

@@ -28,7 +28,8 @@ class Source(Protocol):
 
     def open(self) -> BinaryIO:
         """Its content from the start: decompressed, and of a format that is text as UTF-8. Raise DataError where it
-        cannot be read."""
+        cannot be read; so does reading on where the file is damaged, after all that comes before. A reader gives the
+        records that it has by then, and lets the error pass."""
 
 
 class Faults(Protocol):

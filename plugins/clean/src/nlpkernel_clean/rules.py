@@ -24,11 +24,25 @@ _ELLIPSES = ("...", "…")
 _LETTER = re.compile(r"[^\W\d_]")
 
 
-class Broken(NamedTuple):
-    """A rule that a text breaks: its reason, and what was found."""
+class Score(NamedTuple):
+    """What a rule found in a text, and the limits that it compares with."""
 
-    reason: str
-    found: str
+    what: str
+    found: float
+    least: float | None
+    most: float | None
+
+    @property
+    def broken(self) -> str:
+        """The reason to drop the text, or nothing."""
+        if self.least is not None and self.found < self.least:
+            return f"{self.what} below {self.least:g}"
+        if self.most is not None and self.found > self.most:
+            return f"{self.what} above {self.most:g}"
+        return ""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.found:.4g}"
 
 
 class Page:
@@ -55,7 +69,7 @@ class Rules:
     def __init__(self, settings: Quality) -> None:
         self.settings = settings
         self._stop_words = frozenset(settings.stop_words)
-        asked: dict[str, Callable[[Page], Iterator[Broken]]] = {
+        asked: dict[str, Callable[[Page], Iterator[Score]]] = {
             "characters": self._characters,
             "words": self._words,
             "word-length": self._word_length,
@@ -73,63 +87,71 @@ class Rules:
         """Drop what breaks a rule; the first that is broken is the reason."""
         work = Work(documents)
         for index, text in enumerate(documents.texts):
-            page = Page(text)
-            for ask in self._asked:
-                broken = next(ask(page), None)
-                if broken is not None:
-                    work.drop(index, broken.reason, broken.found)
+            page, found = Page(text), []
+            for score in self._scores(page):
+                if reason := score.broken:
+                    work.drop(index, reason, str(score))
                     break
+                found.append(str(score))
+            else:
+                if found:
+                    work.notes[index] = "; ".join(found)
         return work.outcome()
 
     def finish(self, folder: Path) -> Sequence[str]:
         """Nothing more to say."""
         return ()
 
+    def _scores(self, page: Page) -> Iterator[Score]:
+        for ask in self._asked:
+            yield from ask(page)
+
     # -- rules ----------------------------------------
 
-    def _characters(self, page: Page) -> Iterator[Broken]:
+    def _characters(self, page: Page) -> Iterator[Score]:
         settings = self.settings
-        return _within("characters", len(page.text), settings.least_characters, settings.most_characters)
+        if (settings.least_characters, settings.most_characters) != (None, None):
+            yield Score("characters", len(page.text), settings.least_characters, settings.most_characters)
 
-    def _words(self, page: Page) -> Iterator[Broken]:
-        return _within("words", len(page.words), self.settings.least_words, self.settings.most_words)
+    def _words(self, page: Page) -> Iterator[Score]:
+        settings = self.settings
+        if (settings.least_words, settings.most_words) != (None, None):
+            yield Score("words", len(page.words), settings.least_words, settings.most_words)
 
-    def _word_length(self, page: Page) -> Iterator[Broken]:
+    def _word_length(self, page: Page) -> Iterator[Score]:
         settings = self.settings
         if page.words and (settings.least_word_length, settings.most_word_length) != (None, None):
             mean = sum(map(len, page.words)) / len(page.words)
-            yield from _within(
-                "mean word length", mean, settings.least_word_length, settings.most_word_length
-            )
+            yield Score("mean word length", mean, settings.least_word_length, settings.most_word_length)
 
-    def _symbols(self, page: Page) -> Iterator[Broken]:
+    def _symbols(self, page: Page) -> Iterator[Score]:
         most = self.settings.most_symbols
         if most is not None:
             words = max(1, len(page.words))
-            yield from _within("# for each word", page.text.count("#") / words, None, most)
+            yield Score("# for each word", page.text.count("#") / words, None, most)
             found = sum(map(page.text.count, _ELLIPSES)) / words
-            yield from _within("ellipses for each word", found, None, most)
+            yield Score("ellipses for each word", found, None, most)
 
-    def _bullets(self, page: Page) -> Iterator[Broken]:
+    def _bullets(self, page: Page) -> Iterator[Score]:
         most = self.settings.most_bullets
         if most is not None and page.lines:
             share = sum(_BULLET.match(line) is not None for line in page.lines) / len(page.lines)
-            yield from _within("share of lines with a bullet", share, None, most)
+            yield Score("share of lines with a bullet", share, None, most)
 
-    def _ellipses(self, page: Page) -> Iterator[Broken]:
+    def _ellipses(self, page: Page) -> Iterator[Score]:
         most = self.settings.most_ellipses
         if most is not None and page.lines:
             share = sum(line.rstrip().endswith(_ELLIPSES) for line in page.lines) / len(page.lines)
-            yield from _within("share of lines that end with an ellipsis", share, None, most)
+            yield Score("share of lines that end with an ellipsis", share, None, most)
 
-    def _alphabetic(self, page: Page) -> Iterator[Broken]:
+    def _alphabetic(self, page: Page) -> Iterator[Score]:
         least = self.settings.least_alphabetic
         if least is not None and page.words:
             found = sum(word.isalpha() or _LETTER.search(word) is not None for word in page.words)
             share = found / len(page.words)
-            yield from _within("share of words with a letter", share, least, None)
+            yield Score("share of words with a letter", share, least, None)
 
-    def _missing_stop_words(self, page: Page) -> Iterator[Broken]:
+    def _missing_stop_words(self, page: Page) -> Iterator[Score]:
         least = self.settings.least_stop_words
         if least is not None:
             found = len(self._stop_words.intersection(page.words))
@@ -137,30 +159,22 @@ class Rules:
                 # As they mostly stand comes first; capitals and punctuation only where that was not enough.
                 words = {word.strip(".,;:!?\"'()").lower() for word in page.words}
                 found = len(self._stop_words & words)
-            yield from _within("stop words", found, least, None)
+            yield Score("stop words", found, least, None)
 
-    def _same_lines(self, page: Page) -> Iterator[Broken]:
+    def _same_lines(self, page: Page) -> Iterator[Score]:
         of_lines, of_characters = self.settings.most_same_lines, self.settings.most_in_same_lines
         if (of_lines, of_characters) != (None, None) and len(page.lines) > 1:
             lines, characters = same_lines(page.lines)
-            yield from _within("share of repeated lines", lines, None, of_lines)
-            yield from _within("share of characters in repeated lines", characters, None, of_characters)
+            yield Score("share of repeated lines", lines, None, of_lines)
+            yield Score("share of characters in repeated lines", characters, None, of_characters)
 
-    def _repetition(self, page: Page) -> Iterator[Broken]:
+    def _repetition(self, page: Page) -> Iterator[Score]:
         top, repeats = self.settings.most_in_top, self.settings.most_in_repeats
         if top or repeats:
             for words, most_frequent, repeated in in_repeats(page.words, len(top) + 1, len(repeats) + 4):
                 if 2 <= words < len(top) + 2:
                     what = f"share of the most frequent run of {words} words"
-                    yield from _within(what, most_frequent, None, top[words - 2])
+                    yield Score(what, most_frequent, None, top[words - 2])
                 if 5 <= words < len(repeats) + 5:
                     what = f"share of runs of {words} words that occur twice"
-                    yield from _within(what, repeated, None, repeats[words - 5])
-
-
-def _within(what: str, found: float, least: float | None, most: float | None) -> Iterator[Broken]:
-    """Whether a number is within its limits."""
-    if least is not None and found < least:
-        yield Broken(f"{what} below {least:g}", f"{what}: {found:.4g}")
-    if most is not None and found > most:
-        yield Broken(f"{what} above {most:g}", f"{what}: {found:.4g}")
+                    yield Score(what, repeated, None, repeats[words - 5])

@@ -6,6 +6,7 @@ x -> a x + b modulo 2^32 with an odd a, on 32 well mixed bits of a shingle's has
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -87,10 +88,8 @@ class Signer:
             return _mixed(codes), np.array(list(map(len, folded)))
         words = [_WORD.findall(text.casefold()) or [text] for text in texts]
         lengths = np.array(list(map(len, words)))
-        lookup = self._words.__getitem__
-        hashes = np.fromiter(
-            (number for each in words for number in map(lookup, each)), np.uint64, int(lengths.sum())
-        )
+        numbers = map(self._words.__getitem__, itertools.chain.from_iterable(words))
+        hashes = np.fromiter(numbers, np.uint64, int(lengths.sum()))
         return hashes, lengths
 
     def _shingles(self, hashes: _Hashes, lengths: Any, starts: Any) -> tuple[Signatures, Any]:

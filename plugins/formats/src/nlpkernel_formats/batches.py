@@ -73,7 +73,8 @@ def _named(fields: Iterable[pa.Field], before: str = "") -> Iterator[str]:
 
 
 def _inside(batch: pa.RecordBatch, path: Path) -> pa.Array:
-    array = batch.column(batch.schema.get_field_index(path[0]))
+    # The first of several columns of one name.
+    array = batch.column(batch.schema.names.index(path[0]))
     for part in path[1:]:
         # Unlike StructArray.field it is null where what is around it is.
         array = pc.struct_field(array, [part])

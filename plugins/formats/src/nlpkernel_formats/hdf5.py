@@ -56,7 +56,8 @@ def _dataset(source: Source, file: Any, name: str) -> Any:
         group = group.get(part) if link is not None else None
     if not isinstance(group, h5py.Dataset) or not group.shape:
         raise no_column(source, name, _names(file))
-    if group.external or group.is_virtual:
+    # A link inside the file may lead over one that leaves it.
+    if group.external or group.is_virtual or group.file.filename != file.filename:
         raise _wrong(source, f"the data of the column {name!r} lie in other files")
     return group
 

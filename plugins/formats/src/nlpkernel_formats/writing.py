@@ -52,6 +52,7 @@ def write_parquet(path: Path, batches: Iterable[Batch], *, compression: str = "z
     with _aside(path) as stream:
         writer: Any = None
         held: list[Any] = []
+        rows = size = 0
         try:
             for batch in batches:
                 try:
@@ -62,9 +63,11 @@ def write_parquet(path: Path, batches: Iterable[Batch], *, compression: str = "z
                 except (pa.ArrowException, TypeError, ValueError) as error:
                     raise _unwritten(path, f"after record {count}: {error}") from error
                 count += made.num_rows
-                if sum(t.num_rows for t in held) >= _ROWS or sum(t.nbytes for t in held) >= _BYTES:
+                rows += made.num_rows
+                size += made.nbytes
+                if rows >= _ROWS or size >= _BYTES:
                     writer.write_table(pa.concat_tables(held))
-                    held = []
+                    held, rows, size = [], 0, 0
             if writer is None:
                 writer = pq.ParquetWriter(stream, pa.schema([]), compression=compression)
             if held:

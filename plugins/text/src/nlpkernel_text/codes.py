@@ -129,7 +129,7 @@ CODES: dict[str, tuple[str, str]] = {
     "TXT023": (
         "a file is not in the encoding that the plan says",
         "The bytes at the place that the message gives are no text in that `encoding`, or Python knows no encoding of\n"
-        'that name. Write the right one, write `encoding = "auto"` to have it found out, or `on_error = "skip"` to keep\n'
+        'that name. Write the right one, `encoding = "auto"` to have it found out, or `on_error = "skip"` to keep\n'
         "what comes before and count the file in the run's report.",
     ),
     "TXT024": (
@@ -150,8 +150,8 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "TXT027": (
         "a file of records cannot be written",
-        "The disk is full, the folder is not there or cannot be written to, or a value is nothing that the format has.\n"
-        "A file that was there before is left as it was.",
+        "The disk is full, the folder is not there or cannot be written to, or a value is nothing that the format\n"
+        "has. A file that was there before is left as it was.",
     ),
     "TXT029": (
         "a file of records cannot be written",

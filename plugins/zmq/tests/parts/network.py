@@ -627,7 +627,7 @@ class World:
             assert len(shard.told) <= room
             assert shard.durable <= shard.rounds.next
         assert len(self.coordinator.sequencer) <= room
-        assert len(self.coordinator.meetings.waiting(range(self.setup.workers))) <= 4
+        assert len(self.coordinator.meetings) <= 4
         for worker in self.workers:
             assert len(worker.kept) <= self.setup.keep
             assert newest - worker.round <= 1, "no worker is ahead by more than a round"

@@ -32,14 +32,10 @@ class Replace:
     )
 
     def check_settings(self) -> Iterable[tuple[str, str]]:
-        """Patterns that cannot be read."""
-        import re
-
+        """Patterns and texts that cannot be read."""
         for at, rule in enumerate(self.rules):
-            if said := _wrong(rule.pattern):
+            if said := _wrong(rule.pattern) or _wrong_text(rule):
                 yield "rules", f"rule {at + 1}: {said}"
-            elif any(int(number) > 99 for number in re.findall(r"\\(\d+)", rule.text)):
-                yield "rules", f"rule {at + 1}: a group's number has two digits at most"
 
     @hookimpl
     def create_stage(self) -> Stage:
@@ -98,4 +94,16 @@ def _wrong(pattern: str) -> str:
         regex.compile(pattern)
     except regex.error as error:
         return f"{pattern!r} is no regular expression: {error}"
+    return ""
+
+
+def _wrong_text(rule: Rule) -> str:
+    """What is wrong with a replacement, or nothing."""
+    import regex
+
+    try:
+        # Matches at once, with every group empty, so that the text is read.
+        regex.sub(f"(?=)|(?:{rule.pattern}\n)", rule.text, "", count=1)
+    except (regex.error, IndexError) as error:
+        return f"{rule.text!r} cannot stand for {rule.pattern!r}: {error}"
     return ""

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from nlpkernel.errors import DataError, Place, fail
 from nlpkernel_text.reading.files import File
-from nlpkernel_text.reading.remote import Remote, is_url, public
+from nlpkernel_text.reading.remote import Remote
 from nlpkernel_text.reading.suffixes import (
     BUILT_IN,
     FOREIGN,
@@ -23,6 +23,7 @@ from nlpkernel_text.reading.suffixes import (
     suffix_of,
     unpacked,
 )
+from nlpkernel_text.reading.urls import is_url, public
 
 #: Folders of the standard library that are tests or not part of it.
 _NOT_STDLIB = frozenset({"site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test"})

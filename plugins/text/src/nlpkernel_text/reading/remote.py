@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, TypeVar, cast
-from urllib.parse import parse_qsl, urlsplit
 
 from nlpkernel.errors import DataError, NlpkernelError, fail
 from nlpkernel_text.reading.pulled import Pulled
+from nlpkernel_text.reading.urls import hidden, is_pattern, public
 
 _T = TypeVar("_T")
 
 #: What brings the drivers that are not part of fsspec, by protocol.
 _EXTRAS = {"s3": "s3", "s3a": "s3", "http": "http", "https": "http"}
-#: Names of options that hold secrets.
-_SECRET = re.compile(r"(^|_)(key|secret|token|password|passwd|passphrase|credentials?)($|_)", re.IGNORECASE)
 #: Calls until a failure that passes counts as one that does not, and seconds before the second of them; each further
 #: wait is twice as long.
 TRIES = 5
@@ -40,20 +37,6 @@ _MARKS = ("ETag", "etag", "md5Hash", "content_md5", "crc32c", "generation", "ver
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "Last-Modified", "created")
 
 
-def is_url(path: str) -> bool:
-    """Whether a path is a URL of a file system: a protocol of two letters or more, `://`."""
-    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path) is not None
-
-
-def public(url: str) -> str:
-    """A URL without what may be secret in it: user, password, query."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return f"{url.partition('://')[0]}://..."
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
-
-
 class Remote:
     """The file system that a URL names, with a driver's options. It is opened when it is first used, in each process
     by itself, so that it may be sent to another. Messages show neither what the options hold nor users and queries of
@@ -62,7 +45,7 @@ class Remote:
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         self._url, self._options = url, dict(options)
-        self._secrets = sorted(set(_hidden(url, options)), key=len, reverse=True)
+        self._secrets = sorted(set(hidden(url, options)), key=len, reverse=True)
         self._system: Any = None
         self._process = 0
 
@@ -123,7 +106,7 @@ class Remote:
 
     def _find(self) -> list[str] | None:
         system, path = self._opened(), self._path(self._url)
-        if _magic(self._url):
+        if is_pattern(self._url):
             found = [name for name, facts in system.glob(path, detail=True).items() if _is_file(facts)]
         elif not system.exists(path):
             return None
@@ -253,29 +236,6 @@ class _Lasting(Pulled):
                     left -= len(data)
             self._stream = stream
         return self._stream
-
-
-def _hidden(url: str, options: Mapping[str, Any]) -> Iterator[str]:
-    """What no message may show."""
-    if "://" in url:
-        rest = url.partition("://")[2]
-        if "@" in (host := re.split(r"[/?#]", rest, maxsplit=1)[0]):
-            yield from filter(None, host.rpartition("@")[0].split(":", 1))
-        if (query := rest.partition("?")[2]) and not _magic(url):
-            yield query
-            # A driver may repeat a part of it.
-            yield from (value for _, value in parse_qsl(query) if len(value) > 3)
-    for name, value in options.items():
-        if isinstance(value, Mapping):
-            yield from _hidden("", value)
-        elif isinstance(value, str) and value and _SECRET.search(name):
-            yield value
-
-
-def _magic(url: str) -> bool:
-    """Whether a URL is a pattern. In HTTP a question mark begins a query, so that it stands for nothing else."""
-    web = url.partition("://")[0].lower() in ("http", "https")
-    return re.search(r"[*\[]" if web else r"[*?\[]", url.partition("?")[0] if web else url) is not None
 
 
 def _is_file(facts: Mapping[str, Any]) -> bool:

@@ -40,9 +40,14 @@ class Meetings:
             key: found for key in list(self._open) if (found := self._close(key, members(key))) is not None
         }
 
-    def waiting(self, members: Collection[int]) -> dict[str, list[int]]:
-        """Who is missing, by key."""
-        return {key: sorted(set(members) - said.keys()) for key, said in self._open.items()}
+    def missing(self, worker: int, members: Callable[[str], Collection[int]]) -> list[int]:
+        """For whom a member waits, at all meetings that are open."""
+        waits = [set(members(key)) - said.keys() for key, said in self._open.items() if worker in said]
+        return sorted(set().union(*waits))
+
+    def __len__(self) -> int:
+        """Meetings that are open."""
+        return len(self._open)
 
     def _close(self, key: str, members: Collection[int]) -> Mapping[int, bytes] | None:
         said = self._open[key]

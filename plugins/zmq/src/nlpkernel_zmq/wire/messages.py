@@ -47,6 +47,7 @@ class Kind(IntEnum):
     CLAIMED = 25
     HOLD = 26
     HELD = 27
+    KEEP = 28
 
 
 class Message:
@@ -200,7 +201,7 @@ class Welcome(Message):
 @attrs.frozen(kw_only=True)
 class Reject(Message):
     """The answer to a Hello that is not let in, or to a frame that cannot be read: a code, and text for
-    people. The connection is of no more use.
+    people. The connection is of no more use. "lost": what a shard has to have again nobody has any more.
     """
 
     KIND = Kind.REJECT
@@ -252,7 +253,9 @@ class Ping(Message):
 @_message
 @attrs.frozen(kw_only=True)
 class Pong(Message):
-    """The answer to a beat, with the members of the run, and those of them that came into it later."""
+    """The answer to a beat. Of the coordinator: the members of the run, and those of them that came into it later.
+    `missing` are the processes ("worker 1") without which whoever asks has to wait, as far as they are known.
+    """
 
     KIND = Kind.PONG
     WAY = "coordinator and shards to worker"
@@ -260,6 +263,7 @@ class Pong(Message):
     epoch: int = 0
     members: tuple[int, ...] = ()
     late: tuple[int, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 @_message
@@ -290,7 +294,9 @@ class Leave(Message):
 @_message
 @attrs.frozen(kw_only=True)
 class Lease(Message):
-    """A share of a round goes to this worker, since its owner is gone."""
+    """A share of a round goes to this worker, since its owner is gone. Of a round that is over: a shard that was
+    started again has to have it again.
+    """
 
     KIND = Kind.LEASE
     WAY = "coordinator to worker"
@@ -585,4 +591,16 @@ class Held(Message):
     WAY = "coordinator to worker"
 
     next: int
+    number: int
+
+
+@_message
+@attrs.frozen(kw_only=True)
+class Keep(Message):
+    """A worker is gone that could send again what led to updates before number `number`: a snapshot is due once they
+    have been made."""
+
+    KIND = Kind.KEEP
+    WAY = "coordinator to shard"
+
     number: int
