@@ -177,7 +177,12 @@ def test_case_d4_the_loss_of_packed_documents_is_that_of_each_alone(write: Write
         (term,) = data.task.loss(Outputs(logits=logits), batch)
         return term.sum.item(), data.window(0)[0].weights["loss"], logits
 
-    options: dict[str, Any] = {"format": Auto(documents="line"), "pack": "isolated", "window": 16, "train": {"batch": 1}}
+    options: dict[str, Any] = {
+        "format": Auto(documents="line"),
+        "pack": "isolated",
+        "window": 16,
+        "train": {"batch": 1},
+    }
     one = loss_of(open_text(write("1.txt", "fgh"), **options))
     two = loss_of(open_text(write("2.txt", "ij"), **options))
     both = loss_of(open_text(write("3.txt", "fgh\nij"), **options))

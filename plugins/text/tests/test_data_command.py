@@ -197,7 +197,7 @@ def test_write_gives_the_cleaned_documents_with_their_fields(
     assert [row["name"] for row in rows] == ["a.jsonl:1", "a.jsonl:2", "a.jsonl:5", "a.jsonl:6"]
     code, _, err = command("--write", name)
     assert code == 2
-    assert "TXT029 the file is there already" in err
+    assert "TXT027 the file is there already" in err
     assert command("--write", name, "--overwrite")[0] == 0
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-import nlpkernel
 from nlpkernel import component, hookimpl
 from nlpkernel.errors import DataError
 from nlpkernel.hookspecs.stage import Documents, Outcome

@@ -15,7 +15,7 @@ from nlpkernel_text.reading.faults import Faults
 from nlpkernel_text.reading.files import File
 from nlpkernel_text.reading.jsonl import Jsonl
 from nlpkernel_text.reading.records import read
-from nlpkernel_text.writing import write_jsonl
+from nlpkernel_text.reading.writing import write_jsonl
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 

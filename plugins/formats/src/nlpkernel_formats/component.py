@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from nlpkernel import component, hookimpl, setting
 
@@ -25,6 +27,13 @@ class Parquet:
         from nlpkernel_formats.columnar import ParquetReader
 
         return ParquetReader()
+
+    @hookimpl
+    def write_records(self, path: Path, batches: Iterable[Mapping[str, Sequence[Any]]]) -> int:
+        """Packed with zstd; the first records say the columns and their types."""
+        from nlpkernel_formats.writing import write_parquet
+
+        return write_parquet(path, batches)
 
 
 @component
@@ -65,6 +74,13 @@ class TfRecord:
         from nlpkernel_formats.tfrecord import TfRecordReader
 
         return TfRecordReader()
+
+    @hookimpl
+    def write_records(self, path: Path, batches: Iterable[Mapping[str, Sequence[Any]]]) -> int:
+        """As `tf.train.Example`."""
+        from nlpkernel_formats.writing import write_tfrecord
+
+        return write_tfrecord(path, batches)
 
 
 @component

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nlpkernel.errors import DataError, fail
 from nlpkernel.hookspecs.augmentation import Augmentation
-from nlpkernel.sampling import key
+from nlpkernel.sampling import Part, key
+from nlpkernel_text.encoding import encode
 from nlpkernel_text.packing import Packer, RowPacker, Rows
 
 if TYPE_CHECKING:
@@ -23,24 +25,53 @@ _WORDING = 0xA06
 
 
 class Augmenting:
-    """The augmentations of a plan. What becomes of a document is a function of (seed, epoch, document)."""
+    """The augmentations of a plan. What becomes of a document is a function of (seed, epoch, document).
+
+    The next window's rows are made by a thread while this one is trained on.
+    """
 
     def __init__(self, run: Run, components: Sequence[object], packer: Packer, tokenizer: Tokenizer) -> None:
         assert isinstance(packer, RowPacker), "check_settings refuses others"
         self._packer, self._tokenizer, self._seed = packer, tokenizer, run.seed
         self._owners = [run.hooks.owner(each) if run.hooks is not None else "" for each in components]
         self._steps: list[Augmentation] = [run.ask(each, "create_augmentation") for each in components]
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="nlpkernel-text-wordings")
+        self._ahead: tuple[int, Future[list[Rows]]] | None = None
+
+    def window(self, step: int, parts: Sequence[Part]) -> list[Rows]:
+        """The rows of the micro-batches of window `step`."""
+        if self._ahead is not None and self._ahead[0] == step:
+            return self._ahead[1].result()
+        return self._window(parts)
+
+    def begin(self, step: int, parts: Sequence[Part]) -> None:
+        """Begin with window `step`, if that is not done."""
+        if self._ahead is None or self._ahead[0] != step:
+            self._ahead = step, self._thread.submit(self._window, parts)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def _window(self, parts: Sequence[Part]) -> list[Rows]:
+        # One epoch for the whole window, so that micro-batches of another size have the same wording.
+        return [self.rows(part.rows, parts[0].epoch) for part in parts]
 
     def rows(self, ids: Ids, epoch: int) -> Rows:
         """The rows with these numbers, in the wording that they have in this epoch."""
-        packer = self._packer
+        packer, end = self._packer, self._tokenizer.end
         documents = packer.documents[ids]
-        ids_of = [self._encoded(text) for text in self.texts(documents, epoch)]
-        lengths = np.fromiter(map(len, ids_of), dtype=np.int64, count=len(ids_of))
+        tokens, sizes = encode(self._tokenizer, self.texts(documents, epoch))
+        lengths = np.minimum(sizes + (end is not None), packer.window + 1)
         width = packer.window + 1 if packer.fixed else max(2, int(lengths.max(initial=0)))
-        block = np.full((len(ids_of), width), packer.pad, dtype=packer.stream.tokens.dtype)
-        for row, tokens in enumerate(ids_of):
-            block[row, : len(tokens)] = tokens
+        block = np.full((len(sizes), width), packer.pad, dtype=packer.stream.tokens.dtype)
+        begins = (sizes.cumsum() - sizes).tolist()
+        for row, (first, size, length) in enumerate(
+            zip(begins, sizes.tolist(), lengths.tolist(), strict=True)
+        ):
+            block[row, : min(size, length)] = tokens[first : first + min(size, length)]
+            if end is not None and size < length:
+                block[row, size] = end
         return Rows(packer, packer.stream.starts[documents], lengths, of=documents, block=block)
 
     def texts(self, documents: Ids, epoch: int) -> Sequence[str]:
@@ -61,9 +92,3 @@ class Augmenting:
                     hint="it must give a text for each",
                 )
         return texts
-
-    def _encoded(self, text: str) -> list[int]:
-        ids = self._tokenizer.encode(text)
-        if self._tokenizer.end is not None:
-            ids.append(self._tokenizer.end)
-        return ids[: self._packer.window + 1]

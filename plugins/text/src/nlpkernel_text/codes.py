@@ -150,13 +150,8 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "TXT027": (
         "a file of records cannot be written",
-        "The disk is full, the folder is not there or cannot be written to, or a value is nothing that the format\n"
-        "has. A file that was there before is left as it was.",
-    ),
-    "TXT029": (
-        "a file of records cannot be written",
-        "The file is there already, its folder is not, the disk is full, or a record holds what the format cannot. The\n"
-        "message says which; nothing half-written is left.",
+        "The file is there already, the disk is full, the folder is not there or cannot be written to, or a value is\n"
+        "nothing that the format has. A file that was there before is left as it was.",
     ),
     "TXT030": (
         "a sampler lacks what it goes by",

@@ -180,6 +180,8 @@ class TextData(PackedData):
 
     def close(self) -> None:
         """Let go of the mapped files."""
+        if self._augmenting is not None:
+            self._augmenting.close()
         super().close()
         del self._train
 
@@ -188,11 +190,17 @@ class TextData(PackedData):
         if self.sampler.anywhere:
             blocks = [self._train.at(part.rows) for part in parts]
         elif self._augmenting is not None:
-            # One epoch for the whole window, so that micro-batches of another size have the same wording.
-            blocks = [self._augmenting.rows(part.rows, parts[0].epoch) for part in parts]
+            blocks = self._augmenting.window(step, parts)
         else:
             blocks = [self._train.rows(part.rows) for part in parts]
         return self._filled(blocks)
+
+    def microbatch(self, step: int, index: int) -> Batch:
+        """See PackedData. From the first one on, the next window is made beside the training."""
+        batch = super().microbatch(step, index)
+        if self._augmenting is not None:
+            self._augmenting.begin(step + 1, self.sampler.window(step + 1))
+        return batch
 
     def _account(self, step: int) -> None:
         """Count what an epoch left out when its last window comes."""

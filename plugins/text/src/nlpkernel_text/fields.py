@@ -76,7 +76,8 @@ class Fields:
         template = self.templates[TEXT]
         if len(self.templates) == 1 and template.alone:
             texts = records.columns[template.columns[0]]
-            if all(type(text) is str and text for text in texts):
+            # Twice as fast as a look at each.
+            if all(texts) and set(map(type, texts)) <= {str}:
                 return Chunk(list(texts), records.places, records.opens, records.closes)
         made: dict[str, list[Any]] = {name: [] for name in self.templates}
         places = []

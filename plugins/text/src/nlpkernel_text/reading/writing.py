@@ -1,4 +1,4 @@
-"""Records as JSON lines."""
+"""Files of records, written aside and renamed when they are complete."""
 
 from __future__ import annotations
 
@@ -6,42 +6,65 @@ import gzip
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
-from nlpkernel.errors import DataError, Place, fail
+from nlpkernel.errors import DataError, NlpkernelError, Place, fail
+
+#: Columns by name, of some records one after the other.
+Batch = Mapping[str, Sequence[Any]]
 
 
-def write_jsonl(path: Path, batches: Iterable[Mapping[str, Sequence[Any]]]) -> int:
-    """Write records as an object a line; how many there are. With a name that ends in .gz packed with gzip, the same
-    bytes for the same records. The file is whole or not there. Raise DataError (TXT029) where it cannot be written."""
+def write_jsonl(path: Path, batches: Iterable[Batch]) -> int:
+    """Write records as JSON lines, packed with gzip where the name ends in .gz; how many there are. Raise DataError
+    (TXT027) where the file cannot be written, or a value is nothing that JSON has."""
     count = 0
-    try:
-        handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    except OSError as error:
-        raise _unwritten(path, error) from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            stream: Any = file
-            if path.suffix == ".gz":
-                stream = gzip.GzipFile("", "wb", fileobj=file, mtime=0)
-            for batch in batches:
-                for values in zip(*batch.values(), strict=True):
-                    record = dict(zip(batch, values, strict=True))
-                    stream.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
-                    count += 1
-            if stream is not file:
-                stream.close()
-        os.replace(aside, path)
-    except (OSError, TypeError, UnicodeEncodeError) as error:
-        raise _unwritten(path, error) from error
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(aside)
+    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+    with _aside(path) as stream:
+        for batch in batches:
+            names = list(batch)
+            lines = []
+            for values in zip(*batch.values(), strict=True):
+                count += 1
+                try:
+                    line = encode(dict(zip(names, values, strict=True))).encode("utf-8")
+                except (TypeError, ValueError) as error:
+                    raise _unwritten(path, f"record {count}: {error}") from error
+                lines.append(line)
+            lines.append(b"")
+            stream.write(b"\n".join(lines))
     return count
 
 
-def _unwritten(path: Path, error: Exception) -> Exception:
-    return fail(DataError, "TXT029", f"the file cannot be written: {error}", place=Place(str(path)))
+@contextmanager
+def _aside(path: Path) -> Iterator[BinaryIO]:
+    """A file beside `path`, which takes its name when all is written, and is removed when that fails."""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb", buffering=1 << 20) as stream:
+                if path.suffix == ".gz":
+                    # Without a time: the same records are the same bytes.
+                    with gzip.GzipFile("", "wb", fileobj=stream, mtime=0) as packed:
+                        yield cast(BinaryIO, packed)
+                else:
+                    yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            # As any new file of this user's; mkstemp's own is for nobody else.
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(name, 0o666 & ~mask)
+            os.replace(name, path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(name)
+            raise
+    except OSError as error:
+        raise _unwritten(path, error.strerror or str(error)) from error
+
+
+def _unwritten(path: Path, what: str) -> NlpkernelError:
+    return fail(DataError, "TXT027", f"the file cannot be written: {what}", place=Place(str(path)))

@@ -34,7 +34,7 @@ def write(text: Text, run: Run, name: str, overwrite: bool) -> tuple[object, lis
         raise fail(UsageError, "TXT007", f"the reader {format!r} cannot write", place=place)
     if path.exists() and not overwrite:
         raise fail(
-            UsageError, "TXT029", "the file is there already", place=place, hint="--overwrite replaces it"
+            UsageError, "TXT027", "the file is there already", place=place, hint="--overwrite replaces it"
         )
     building = Building(text, run)
     corpus = building.documents()
