@@ -73,6 +73,34 @@ def test_the_commands_of_the_guide_to_resuming_do_what_it_says(
         assert main(command.split()) == int(code or 0), command
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_the_plans_of_the_guide_to_data_have_no_mistake(tmp_path: Path, number: int) -> None:
+    rest = tiny_values(name="guide")
+    del rest["data"]
+    data = tomllib.loads(blocks(ROOT / "docs/data.md", "toml")[number])
+    nlpkernel.Plan.of({**rest, **data}, base=tmp_path).compose()
+
+
+def test_the_stage_of_the_guide_to_data_drops_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (block,) = blocks(ROOT / "docs/data.md", "python")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NLPKERNEL_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "stages.py").write_text(block, encoding="utf-8")
+    (tmp_path / "a.txt").write_text("a draft of it\nthe text\nanother\n", encoding="utf-8")
+    data = {
+        "use": "text",
+        "paths": ["a.txt"],
+        "format": {"use": "text", "documents": "line"},
+        "stages": [{"use": "./stages.py:Without", "word": "draft"}],
+    }
+    plan = nlpkernel.Plan.of({**tiny_values(name="first"), "data": data}, base=tmp_path)
+    (tmp_path / "plan.toml").write_text(plan.text(), encoding="utf-8")
+    assert main(["data", "plan.toml"]) == 0
+    assert "1 has the word draft" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("path", PROSE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_toml_block_is_toml(path: Path) -> None:
     for block in blocks(path, "toml"):
