@@ -252,3 +252,15 @@ def test_long_work_shows_progress(write: Write, open_text: Open, heard: Any) -> 
     ends = {event.what: (event.done, event.total) for event in heard.events if isinstance(event, Working)}
     assert list(ends) == ["reading", "checking", "training the tokenizer", "tokenizing"]
     assert all(done == total for done, total in ends.values())
+
+
+def test_another_release_of_a_library_makes_another_entry(
+    write: Write, open_text: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write("a.txt", "abab " * 50)
+    open_text(path, tokenizer=Bpe(vocabulary=260))
+    open_text(path, tokenizer=Bpe(vocabulary=260))
+    assert len(entries(tmp_path)) == 1
+    monkeypatch.setattr(cache, "version", lambda name: f"another {name}")
+    open_text(path, tokenizer=Bpe(vocabulary=260))
+    assert len(entries(tmp_path)) == 2

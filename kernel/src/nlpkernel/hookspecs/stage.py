@@ -1,4 +1,8 @@
-"""The extension point `stage`: what is done to documents between their files and the tokenizer, in plan order."""
+"""The extension point `stage`: what is done to documents between their files and the tokenizer, in plan order.
+
+What stages make is kept, by their settings and releases. A component whose result depends on the release of another
+distribution names it in a class variable `libraries`, a tuple of names; so do readers and tokenizers.
+"""
 
 from __future__ import annotations
 

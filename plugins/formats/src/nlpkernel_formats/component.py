@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from nlpkernel import component, hookimpl, setting
 
@@ -99,6 +99,8 @@ class Hdf5:
 class Warc:
     """WARC files of crawls: the columns "text", "title", "url" and "date" of pages, and of texts made from them."""
 
+    libraries: ClassVar[tuple[str, ...]] = ("resiliparse",)
+
     content: Literal["main", "all"] = setting(default="main", help=_CONTENT)
 
     @hookimpl
@@ -112,6 +114,8 @@ class Warc:
 @component
 class Html:
     """HTML pages, one a file: the columns "text" and "title"."""
+
+    libraries: ClassVar[tuple[str, ...]] = ("resiliparse",)
 
     content: Literal["main", "all"] = setting(default="main", help=_CONTENT)
 

@@ -8,8 +8,9 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from nlpkernel.context import Task as Work
     from nlpkernel_text.corpus import Corpus
     from nlpkernel_text.fields import Fields
+    from nlpkernel_text.origins import Listed
 
 #: Raised when the files of an entry change their meaning.
 FORMAT = 2
@@ -54,6 +56,7 @@ def content_key(corpus: Corpus, work: Work) -> str:
         "on_error": text.on_error,
         "own": corpus.own,
         "readers": [owned(corpus.run, each) for each in (text.format, *(one.format for one in text.sources))],
+        "guessing": releases(["charset-normalizer"] if any(map(_guessed, corpus.files)) else []),
         "files": [(each.file.format, each.file.encoding, _written(each.fields)) for each in corpus.files],
     }
     digest.update(json.dumps(head, sort_keys=True).encode())
@@ -68,9 +71,27 @@ def derived_key(key: str, **more: Any) -> str:
 
 
 def owned(run: Run, component: object) -> Any:
-    """A component's settings as plain data, and the release that it is from: another one may make something else."""
+    """A component's settings as plain data, and the releases that it is from and that it goes by (`libraries`, names of
+    distributions): another one may make something else."""
+    if component is None:
+        return None
     owner = run.hooks.owner(component) if run.hooks is not None else type(component).__name__
-    return None if component is None else [owner, described(component)]
+    return [owner, described(component), releases(getattr(component, "libraries", ()))]
+
+
+def releases(names: Sequence[str]) -> dict[str, str | None]:
+    """The releases of distributions; None for one that is not installed."""
+    found: dict[str, str | None] = {}
+    for name in names:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def _guessed(listed: Listed) -> bool:
+    return listed.file.encoding == "auto"
 
 
 def _written(fields: Fields) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from nlpkernel import component, hookimpl, setting
 
@@ -20,6 +20,8 @@ class LabelNoise:
     documents pass: what is found is known at the end, in `suspects.jsonl`. `drop` takes such a file, once a person
     has read it.
     """
+
+    libraries: ClassVar[tuple[str, ...]] = ("scikit-learn",)
 
     column: str = setting(default="label", min_length=1, help="column of the labels")
     folds: int = setting(default=5, ge=2, help="parts; each is predicted by a model of the others")

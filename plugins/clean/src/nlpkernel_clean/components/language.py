@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from nlpkernel import component, hookimpl, setting
 
@@ -18,6 +18,8 @@ class Language:
     The score is the library's probability of the most likely language: over all languages that it knows, or over
     those of `among`.
     """
+
+    libraries: ClassVar[tuple[str, ...]] = ("py3langid",)
 
     languages: tuple[str, ...] = setting(
         min_length=1, help="what is kept: ISO 639-1 codes (`en`, `de`, `zh`)"

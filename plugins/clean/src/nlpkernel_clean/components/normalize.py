@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from nlpkernel import component, hookimpl, setting
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 @component
 class Normalize:
     """One way to write each text: Unicode form, broken encodings, control characters, white space."""
+
+    libraries: ClassVar[tuple[str, ...]] = ("ftfy",)
 
     form: Literal["nfc", "nfkc", "none"] = setting(
         default="nfc",

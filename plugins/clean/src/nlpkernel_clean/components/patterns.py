@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from nlpkernel import component, hookimpl, setting, settings
 
@@ -23,6 +23,8 @@ class Rule:
 @component
 class Replace:
     """Regular expressions replaced by text, one rule after the other."""
+
+    libraries: ClassVar[tuple[str, ...]] = ("regex",)
 
     rules: tuple[Rule, ...] = setting(
         min_length=1, help="replacements, in order: { pattern, text, ignore_case }"
@@ -48,6 +50,8 @@ class Replace:
 @component
 class Filter:
     """Documents kept or dropped by what matches in their text, or by the value of a column."""
+
+    libraries: ClassVar[tuple[str, ...]] = ("regex",)
 
     pattern: str | None = setting(
         default=None,

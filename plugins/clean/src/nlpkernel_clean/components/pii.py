@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from nlpkernel import component, hookimpl, setting
 
@@ -27,6 +27,8 @@ REPLACEMENT: dict[str, str] = {
 @component
 class Pii:
     """Personal data masked: e-mail addresses, phone numbers, payment cards, IP addresses, IBANs, names of a list."""
+
+    libraries: ClassVar[tuple[str, ...]] = ("phonenumbers",)
 
     kinds: tuple[Kind, ...] = setting(
         default=("email", "iban", "card", "ip", "phone"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import attrs
 
@@ -74,6 +74,8 @@ class Characters:
 class Bpe:
     """Byte-level byte-pair encoding (Sennrich et al., 2016; Radford et al., 2019), trained on the training split."""
 
+    libraries: ClassVar[tuple[str, ...]] = ("tokenizers",)
+
     vocabulary: int = setting(
         default=4096,
         ge=257,
@@ -115,6 +117,8 @@ class Bpe:
 class WordPiece:
     """WordPiece as BERT has it (Devlin et al., 2019), trained on the training split. White space is not kept, and a
     word with a character that is not in the vocabulary is unknown as a whole."""
+
+    libraries: ClassVar[tuple[str, ...]] = ("tokenizers",)
 
     vocabulary: int = setting(
         default=8192,
@@ -159,6 +163,8 @@ class WordPiece:
 class Unigram:
     """The unigram language model (Kudo, 2018), trained on the training split: of bytes, so that every text comes back,
     or of characters as SentencePiece has it."""
+
+    libraries: ClassVar[tuple[str, ...]] = ("tokenizers",)
 
     vocabulary: int = setting(
         default=8192,

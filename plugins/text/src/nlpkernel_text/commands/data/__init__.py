@@ -50,7 +50,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.show is not None and args.show < 1:
         raise fail(UsageError, "TXT019", "--show takes a number of rows, 1 or more")
     looks = args.show is not None or args.build or args.clean or args.trace or args.write
-    with opened(args) as (text, run):
+    with opened(args.plan, args.overrides, quiet=args.quiet) as (text, run):
         found: dict[str, object] = {}
         lines: list[str] = []
 

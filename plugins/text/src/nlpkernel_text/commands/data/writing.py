@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nlpkernel.errors import Place, UsageError, fail
 from nlpkernel_text.building import Building
 from nlpkernel_text.cleaning.batches import batches
-from nlpkernel_text.commands.tokenizer.common import structured
+from nlpkernel_text.commands.opened import structured
 from nlpkernel_text.fields import TEXT
 from nlpkernel_text.reading.suffixes import reader_for, suffix_of
 

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nlpkernel.cli.options import plan_options
 from nlpkernel.cli.output import say, table, write_json
 from nlpkernel.errors import UsageError, fail
-from nlpkernel_text.commands.tokenizer.common import (
-    documents,
-    json_argument,
-    structured,
-    text_of_plan,
-    working_run,
-)
+from nlpkernel_text.commands.opened import opened, structured
 
 if TYPE_CHECKING:
     from nlpkernel_text.component import Text
@@ -47,18 +41,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rounds", type=_count, default=3, metavar="N", help="how often each encodes it, for the speed (3)"
     )
-    json_argument(parser)
+    parser.add_argument("--json", action="store_true", help="for machines")
 
 
 def execute(args: argparse.Namespace) -> int:
     """Make all tokenizers, measure each, and let them take turns for the speed."""
+    from nlpkernel_text.building import Building
     from nlpkernel_text.tokenizers.measuring import fit, speeds
 
-    text, train = text_of_plan(args.plan, args.overrides)
-    # Structured first: a mistake in the last one is told before the first is trained.
-    wanted = [each for word in args.tokenizers for each in _wanted(word, text)]
-    with working_run(train, quiet=args.quiet) as run:
-        corpus = documents(text, run)
+    with opened(args.plan, args.overrides, quiet=args.quiet) as (text, run):
+        # Structured first: a mistake in the last one is told before the first is trained.
+        wanted = [each for word in args.tokenizers for each in _wanted(word, text)]
+        corpus = Building(text, run).documents()
         split, texts = _texts(corpus, args.characters)
         made = [
             run.ask(component, "create_tokenizer", run=run, texts=corpus.texts) for _, component in wanted

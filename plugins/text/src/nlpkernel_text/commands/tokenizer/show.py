@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nlpkernel.cli.output import say, table, write_json
 from nlpkernel.errors import UsageError, fail
-from nlpkernel_text.commands.tokenizer.common import as_text, json_argument, structured, working_run
+from nlpkernel_text.commands.opened import as_text, structured, working_run
 
 if TYPE_CHECKING:
     from nlpkernel.hookspecs.tokenizer import Tokenizer
@@ -21,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--text", help="the text to tokenize")
     parser.add_argument("--version", metavar="VERSION", help="of a run; left out: the newest")
-    json_argument(parser)
+    parser.add_argument("--json", action="store_true", help="for machines")
 
 
 def execute(args: argparse.Namespace) -> int:

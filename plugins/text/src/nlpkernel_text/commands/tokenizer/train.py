@@ -6,21 +6,17 @@ import argparse
 import os
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nlpkernel.cli.output import say, write_json
 from nlpkernel.errors import UsageError, fail
-from nlpkernel_text.commands.tokenizer.common import (
-    documents,
-    json_argument,
-    structured,
-    text_of_plan,
-    working_run,
-)
+from nlpkernel_text.commands.opened import opened, structured, working_run
 
 if TYPE_CHECKING:
-    from nlpkernel.plan.train import Train
+    from nlpkernel.context import Run
     from nlpkernel_text.component import Text
 
 
@@ -46,7 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="override a setting: data.tokenizer.lowercase=true",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the file where it is there")
-    json_argument(parser)
+    parser.add_argument("--json", action="store_true", help="for machines")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -59,9 +55,10 @@ def execute(args: argparse.Namespace) -> int:
         )
     if not out.parent.is_dir():
         raise fail(UsageError, "TXT018", f"there is no folder {str(out.parent)!r} to write to")
-    text, train = _asked(args)
-    with working_run(train, quiet=args.quiet) as run:
-        corpus = documents(text, run)
+    from nlpkernel_text.building import Building
+
+    with _asked(args) as (text, run):
+        corpus = Building(text, run).documents()
         start = time.perf_counter()
         tokenizer = run.ask(text.tokenizer, "create_tokenizer", run=run, texts=corpus.texts)
         seconds = time.perf_counter() - start
@@ -81,7 +78,8 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _asked(args: argparse.Namespace) -> tuple[Text, Train | None]:
+@contextmanager
+def _asked(args: argparse.Namespace) -> Iterator[tuple[Text, Run]]:
     if args.kind is None:
         if args.vocabulary is not None:
             message = "--vocabulary goes with --kind"
@@ -91,12 +89,15 @@ def _asked(args: argparse.Namespace) -> tuple[Text, Train | None]:
         if len(args.inputs) > 1:
             message = f"{len(args.inputs)} plans are named, and one is wanted"
             raise fail(UsageError, "TXT019", message, hint="to train on files, write --kind")
-        return text_of_plan(args.inputs[0], args.overrides)
+        with opened(args.inputs[0], args.overrides, quiet=args.quiet) as found:
+            yield found
+        return
     tokenizer: dict[str, Any] = {"use": args.kind}
     if args.vocabulary is not None:
         tokenizer["vocabulary"] = int(args.vocabulary) if args.vocabulary.isdecimal() else args.vocabulary
     values = {"use": "text", "paths": list(args.inputs), "validation": 0.0, "tokenizer": tokenizer}
-    return structured("data", values, args.overrides), None
+    with working_run(quiet=args.quiet) as run:
+        yield structured("data", values, args.overrides), run
 
 
 def _write(path: Path, content: bytes) -> None:
