@@ -41,7 +41,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     small = [
         "extends = 'plan.toml'",
         "train = { steps = 12, batch = 4, evaluate = { every = 6 }, log = { every = 3 } }",
-        "data = { use = 'nlpkernel-plugin-text:text', paths = ['corpus/*.txt'], documents = 'blank', window = 32,"
+        "data = { use = 'nlpkernel-plugin-text:text', paths = ['corpus/*.txt'], window = 32,"
+        "format = { use = 'auto', documents = 'blank' },"
         " tokenizer = 'bytes' }",
         "model = { layers = 1, width = 32, heads = 2, dropout = 0.1 }",
         "checkpoint = { every = 4, keep = { last = 9 } }",

@@ -52,8 +52,8 @@ CODES: dict[str, tuple[str, str]] = {
     "TXT009": (
         "the data cannot be split",
         "A validation split by document needs two documents or more. Cut the files into more documents\n"
-        '(`documents = "blank"` or "line"), take the end of the text with `split = "tail"`, name files of their\n'
-        "own with `validation_paths`, or do without validation (`validation = 0`).",
+        '(`format = { use = "text", documents = "line" }`, or "blank"), take the end of the text with\n'
+        '`split = "tail"`, name files of their own with `validation_paths`, or do without (`validation = 0`).',
     ),
     "TXT010": (
         "a file changed while it was read",
