@@ -21,8 +21,9 @@ from nlpkernel.context import Run
 from nlpkernel.errors import DataError
 from nlpkernel.hookspecs.stage import Documents, Outcome
 from nlpkernel_text.chunks import Chunk
-from nlpkernel_text.cleaning.batches import batches
+from nlpkernel_text.cleaning.batches import Batch, batches
 from nlpkernel_text.cleaning.kept import Kept, write
+from nlpkernel_text.cleaning.running import Cleaning
 from nlpkernel_text.reading.components import Auto, JsonLines
 
 Open = Callable[..., Any]
@@ -231,6 +232,19 @@ def test_a_process_that_is_killed_is_an_error_and_leaves_nothing(
             workers=1,
         )
     assert [path for path in (tmp_path / "cache" / "text").iterdir() if not path.name.startswith(".")] == []
+
+
+def test_ctrl_c_in_a_terminal_does_not_end_the_processes_before_their_parent(
+    module: Any, make_run: Callable[..., Run]
+) -> None:
+    cleaning = Cleaning(make_run(), [module.Without()], ["a"], 1)
+    batch = Batch(["ax"], {}, [0], [1])
+    assert [each.texts for each in cleaning.clean(iter([batch]))] == [["a"]]
+    assert cleaning._processes is not None
+    for child in cleaning._processes._pool._processes:
+        os.kill(child, signal.SIGINT)
+    assert [each.texts for each in cleaning.clean(iter([batch] * 3))] == [["a"]] * 3
+    cleaning.close()
 
 
 def test_a_stage_of_a_single_file_says_that_it_cannot_go_to_another_process(

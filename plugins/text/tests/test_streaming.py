@@ -245,6 +245,8 @@ def test_a_broken_record_stops_a_stream_where_it_comes(write: Write, open_text: 
     numbers(data, 0, 5)
     with pytest.raises(DataError, match=r"a\.jsonl:901:2: TXT004"):
         numbers(data, 5, 20)
+    with pytest.raises(DataError, match=r"a\.jsonl:901:2: TXT004"):
+        data.window(99)
 
 
 def test_epochs_of_a_stream_are_refused_and_tokens_are_not(write: Write, open_text: Open) -> None:

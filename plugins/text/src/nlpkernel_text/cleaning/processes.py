@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -98,6 +99,8 @@ class Processes:
 def _begin(packed: bytes) -> None:
     from nlpkernel.context import Run
 
+    # Ctrl-C reaches all processes of a terminal; what becomes of it is for the parent to say.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     start: _Start = pickle.loads(packed)
     run = Run(name=start.name, folder=start.folder, cache=start.cache, train=start.train)

@@ -25,6 +25,8 @@ class Ahead(Generic[_T]):
         self._source = source
         self._queue: queue.Queue[_T | _Failed] = queue.Queue(max(1, most))
         self._ended = threading.Event()
+        #: What the thread ended with: whoever asks again is told again.
+        self._failed: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="nlpkernel-text-ahead", daemon=True)
         self._threaded = most > 0
         if self._threaded:
@@ -34,8 +36,11 @@ class Ahead(Generic[_T]):
         """The next element."""
         if not self._threaded:
             return next(self._source)
+        if self._failed is not None:
+            raise self._failed
         found = self._queue.get()
         if isinstance(found, _Failed):
+            self._failed = found.error
             raise found.error
         return found
 
