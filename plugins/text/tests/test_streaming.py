@@ -127,6 +127,29 @@ def test_each_pass_holds_each_document_once_in_another_order(write: Write, open_
     assert data.epoch(12) == pytest.approx(3.0)
 
 
+def test_a_look_at_the_first_rows_takes_nothing_away(write: Write, open_text: Open) -> None:
+    options = {**LINES, "stream": Stream(buffer=10), "train": {"batch": 5}}
+    path = write("a.txt", counted(40))
+    unbroken = numbers(open_text(path, **options), 0, 10)
+    data = open_text(path, **options)
+    assert len(data.samples("train", 3)) == 3
+    begun = numbers(data, 0, 4)
+    assert len(data.samples("train", 3)) == 3
+    assert begun + numbers(data, 4, 10) == unbroken
+    assert data.names(2, 0) == []
+
+
+def test_the_epoch_never_goes_back(write: Write, open_text: Open) -> None:
+    paths = [write(f"{name}.txt", counted(13)) for name in "abc"]
+    data = open_text(*paths, **LINES, stream=Stream(buffer=10), train={"batch": 5})
+    epochs = [data.epoch(0)]
+    for step in range(30):
+        data.window(step)
+        epochs.append(data.epoch(step + 1))
+    assert epochs == sorted(epochs)
+    assert epochs[-1] == pytest.approx(30 * 5 / 39, abs=0.7)
+
+
 def test_order_is_that_of_the_files(write: Write, open_text: Open) -> None:
     data = open_text(
         write("a.txt", counted(40)), **LINES, sampling=Order(), stream=Stream(), train={"batch": 10}

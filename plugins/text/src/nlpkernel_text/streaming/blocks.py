@@ -62,25 +62,26 @@ class Blocks:
         #: Documents that are not used up, and how many units they have.
         self._pending: list[Encoded] = []
         self._units: list[int] = []
-        self._start = Start()
+        #: Where the next block begins.
+        self.start = Start()
 
     def seek(self, start: Start) -> None:
         """The next block is the one that begins there."""
         self.close()
-        self._start, self._pending, self._units = start, [], []
+        self.start, self._pending, self._units = start, [], []
 
     def next(self) -> Block:
         """The next block."""
         if self._source is None:
-            self._source = Ahead(self._reading.documents(self._start.at), self._ahead)
+            self._source = Ahead(self._reading.documents(self.start.at), self._ahead)
         empty = self._make(_stream([], 0))
         by_row = isinstance(empty, RowPacker)
         need = self._size if by_row else self._size * empty.window + 1
-        while sum(self._units) - self._start.skip < need:
+        while sum(self._units) - self.start.skip < need:
             self._take(by_row)
-        packer = self._make(_stream(self._pending, 0 if by_row else self._start.skip))
+        packer = self._make(_stream(self._pending, 0 if by_row else self.start.skip))
         if isinstance(packer, RowPacker):
-            rows = np.arange(self._start.skip, self._start.skip + self._size)
+            rows = np.arange(self.start.skip, self.start.skip + self._size)
             documents = packer.documents[rows]
         else:
             rows = np.arange(self._size)
@@ -88,8 +89,8 @@ class Blocks:
         # A document's file is, in the stream of a block, the number of the batch that it is in.
         passed = np.array([each.at.passed for each in self._pending])[packer.stream.where[documents, 0]]
         files = [each.at.file for each in self._pending]
-        block = Block(self._start, packer, self._ordered(rows, passed), passed, files)
-        self._forget(self._start.skip + (self._size if by_row else self._size * packer.window))
+        block = Block(self.start, packer, self._ordered(rows, passed), passed, files)
+        self._forget(self.start.skip + (self._size if by_row else self._size * packer.window))
         return block
 
     def close(self) -> None:
@@ -111,7 +112,7 @@ class Blocks:
         if not self._shuffle:
             return rows
         parts = np.split(rows, np.flatnonzero(np.diff(passed)) + 1)
-        keys = [key(self._seed, _SHUFFLE, self._start.number, number) for number in range(len(parts))]
+        keys = [key(self._seed, _SHUFFLE, self.start.number, number) for number in range(len(parts))]
         return np.concatenate(
             [
                 part[permute(np.arange(len(part)), len(part), one)]
@@ -124,7 +125,7 @@ class Blocks:
         while len(self._units) > 1 and skip >= self._units[0]:
             skip -= self._units.pop(0)
             del self._pending[0]
-        self._start = Start(self._pending[0].at, skip, self._start.number + 1)
+        self.start = Start(self._pending[0].at, skip, self.start.number + 1)
 
 
 def _stream(pending: list[Encoded], skip: int) -> Stream:

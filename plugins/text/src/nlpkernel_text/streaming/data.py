@@ -41,20 +41,19 @@ class StreamedData(PackedData):
         return -(-tokens // (self._batch * self.info.window))
 
     def epoch(self, step: int) -> float:
-        """Passes over the files before the window that comes next, as far as files tell."""
+        """Passes over the files before the window that comes next, as far as whole files tell."""
         if self._block is None or self._given == len(self._block.rows):
-            at = self._block.start.at if self._block is not None else Position()
-            return at.passed + at.file / self._files
-        return float(self._block.passed[self._given])
+            return self._passes(self._blocks.start)
+        return max(self._passes(self._block.start), float(self._block.passed[self._given]))
 
     def samples(self, split: str, count: int) -> Sequence[str]:
         """The text of the first rows."""
         if split != "train":
             return super().samples(split, count)
-        before = self.state()
-        block = self._next()
+        start = self._blocks.start
+        block = self._blocks.next()
+        self._blocks.seek(start)
         rows = block.packer.rows(np.sort(block.rows)[:count])
-        self.load_state(before)
         return [self.codec.decode(row["tokens"][: self.info.window].tolist()) for row in rows]
 
     def state(self) -> Mapping[str, Any]:
@@ -80,6 +79,10 @@ class StreamedData(PackedData):
                 self._block = self._blocks.next()
         self._given, self._step = state["given"], -1
 
+    def names(self, step: int, index: int) -> Sequence[str]:
+        """See PackedData. Of the newest window alone: what came before is gone."""
+        return super().names(step, index) if step == self._step else []
+
     def close(self) -> None:
         """End reading."""
         self._blocks.close()
@@ -88,9 +91,12 @@ class StreamedData(PackedData):
         self._block = None
         super().close()
 
+    def _passes(self, start: Start) -> float:
+        return start.at.passed + start.at.file / self._files
+
     def _rows(self, step: int) -> list[Rows]:
         if self._block is None or self._given == len(self._block.rows):
-            self._block = self._next()
+            self._block, self._given = self._blocks.next(), 0
         mine = self._block.rows[self._given : self._given + self._batch]
         self._given += self._batch
         packer = self._block.packer
@@ -102,7 +108,3 @@ class StreamedData(PackedData):
         # In the stream of a block that is the number of some documents of one file.
         assert self._block is not None
         return self._shown[self._block.files[file]]
-
-    def _next(self) -> Block:
-        self._given = 0
-        return self._blocks.next()
