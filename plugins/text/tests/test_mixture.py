@@ -13,6 +13,7 @@ import pytest
 from nlpkernel import component, hookimpl, setting
 from nlpkernel.errors import DataError
 from nlpkernel.hookspecs.communicator import Requirements
+from nlpkernel_text import cache
 from nlpkernel_text.reading.components import Auto, Csv, JsonLines
 from nlpkernel_text.samplers.components import Balanced, Order, Stratified, Weighted
 from nlpkernel_text.settings import Caching, Source
@@ -308,7 +309,7 @@ def test_batches_of_an_evaluation_are_kept_as_long_as_there_is_room(write: Write
 
 
 def test_the_cache_on_disk_keeps_to_its_limit_and_lets_the_oldest_go(
-    write: Write, open_text: Open, tmp_path: Path
+    write: Write, open_text: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def entries() -> int:
         return sum(not path.name.startswith(".") for path in (tmp_path / "cache" / "text").iterdir())
@@ -316,6 +317,9 @@ def test_the_cache_on_disk_keeps_to_its_limit_and_lets_the_oldest_go(
     paths = [write(f"{n}.txt", f"{n}" * 100_000) for n in range(4)]
     for path in paths[:3]:
         open_text(path, cache=Caching(limit=350_000))
+    assert entries() == 3, "whoever took one in the last hour may still be reading"
+    monkeypatch.setattr(cache, "FRESH", 0.0)
+    open_text(write("again.txt", "again" * 20_000), cache=Caching(limit=350_000))
     assert entries() == 1
     for path in paths[:3]:
         open_text(path, cache=Caching(limit=1_000_000))

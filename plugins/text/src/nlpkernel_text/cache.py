@@ -35,6 +35,8 @@ _FACTS = "facts.json"
 #: Its time of change says when the entry was used last.
 _USED = ".used"
 _DAY = 86400.0
+#: Seconds for which an entry is safe from the limit after it was taken: whoever took it may still be reading.
+FRESH = 3600.0
 
 
 @attrs.frozen
@@ -170,8 +172,7 @@ class Cache:
         return size
 
     def _shrink(self, newest: Path) -> None:
-        """Keep to the limit. An entry that a run has mapped stays readable for it on the systems that remove open
-        files."""
+        """Keep to the limit, as far as entries are not in use."""
         if self.limit is None:
             return
         entries = [
@@ -180,7 +181,7 @@ class Cache:
         sizes = {folder: size_of(folder) for folder in entries}
         total = sum(sizes.values()) + size_of(newest)
         for folder in sorted(entries, key=_used):
-            if total <= self.limit:
+            if total <= self.limit or time.time() - _used(folder) < FRESH:
                 break
             shutil.rmtree(folder, ignore_errors=True)
             total -= sizes[folder]

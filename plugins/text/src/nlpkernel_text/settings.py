@@ -54,7 +54,8 @@ class Caching:
         default=None,
         ge=0,
         unit="bytes",
-        help="most bytes of the cache on disk: entries that were not used for longest go when one is added",
+        help="most bytes of the cache on disk: when one is added, entries go that were not used for longest, an hour "
+        "at least",
     )
     batches: int = setting(
         default=0,
