@@ -323,7 +323,7 @@ def test_the_cache_on_disk_keeps_to_its_limit_and_lets_the_oldest_go(
     assert entries() == 1
     for path in paths[:3]:
         open_text(path, cache=Caching(limit=1_000_000))
-    assert entries() == 3
+    assert entries() == 4
     open_text(paths[0], cache=Caching(limit=1_000_000))
     open_text(paths[3], cache=Caching(limit=600_000))
     assert entries() == 2
