@@ -219,3 +219,24 @@ def test_a_plan_that_is_wrong_or_of_other_data_is_refused(command: Command, tmp_
     code, _, err = command(plan="bad.json")
     assert code == 2
     assert "did you mean 'shuffle'" in err.replace("shuffle?", "'shuffle'")
+
+
+def test_a_stream_is_described_and_neither_read_nor_built(command: Command, tmp_path: Path) -> None:
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    plan["data"] |= {"stream": {"buffer": 4}, "stages": [], "fields": {"text": "body"}}
+    (tmp_path / "stream.json").write_text(json.dumps(plan))
+    code, out, err = command(plan="stream.json")
+    assert code == 0, err
+    assert out == "stream       1 files, 269 B, read as training goes on\nvocabulary   257\n"
+    assert "one text" in command("--show", 6, plan="stream.json")[1]
+    code, _, err = command("--build", plan="stream.json")
+    assert code == 2
+    assert "TXT035 a stream is not built" in err
+
+
+def test_a_warning_is_told_once(command: Command, tmp_path: Path) -> None:
+    with (tmp_path / "a.jsonl").open("a") as file:
+        file.write("{oh\n")
+    code, _, err = command("--set", "data.on_error=skip")
+    assert code == 0
+    assert err.count("records were left out") == 1

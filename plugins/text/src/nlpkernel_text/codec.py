@@ -59,7 +59,15 @@ def load_codec(text: Text, run: Run, artifacts: Mapping[str, bytes]) -> TextCode
             "TXT012",
             f"the tokenizer has {tokenizer.vocabulary} entries, and {FACTS} says {info.vocabulary}",
         )
-    task = run.ask(text.task, "create_task", run=run, vocabulary=info.vocabulary, labels=info.labels)
+    task = run.ask(
+        text.task,
+        "create_task",
+        run=run,
+        vocabulary=info.vocabulary,
+        labels=info.labels,
+        counts=(),
+        tokenizer=tokenizer,
+    )
     return TextCodec(info, task, tokenizer)
 
 

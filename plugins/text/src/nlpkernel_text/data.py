@@ -10,6 +10,7 @@ import numpy as np
 
 from nlpkernel.hookspecs.communicator import Requirements
 from nlpkernel.hookspecs.data import Microbatch
+from nlpkernel.sampling import key
 from nlpkernel_text.length import steps_for
 from nlpkernel_text.packing import Packer, Rows
 from nlpkernel_text.recent import Recent
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Whose what is counted and said is.
 OWNER = "data text"
+#: Purpose of a key.
+_DRAWN = 0xD4A3
 
 
 class PackedData:
@@ -49,6 +52,7 @@ class PackedData:
         self._shown = shown
         self._recent = Recent(kept_bytes)
         self._micro = run.train.rows
+        self._seed = run.seed
         self._requires = run.group.requires if run.group is not None else Requirements()
         self._plain = not self._requires.fixed_shapes and self._requires.multiple == 1
         self._step = -1
@@ -59,6 +63,8 @@ class PackedData:
         """The micro-batches of window `step`."""
         if step != self._step:
             self._kept = self._rows(step)
+            for rows in self._kept:
+                rows.drawn = key(self._seed, _DRAWN, step)
             self._described = [
                 Microbatch(len(rows) if self._plain else rows.real, rows.used, self.task.weights(rows))
                 for rows in self._kept

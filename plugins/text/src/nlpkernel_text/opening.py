@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from nlpkernel.errors import DataError, fail
 from nlpkernel.hookspecs.data import Data, DataInfo, SplitInfo
 from nlpkernel.hookspecs.sampler import Group, Sampler, Samples
@@ -44,8 +46,16 @@ def open_text(text: Text, run: Run) -> Data:
     account(run, entry.facts)
     tokenizer = run.ask(text.tokenizer, "load_tokenizer", saved=(entry.folder / TOKENIZER).read_bytes())
     labels = tuple(entry.facts["labels"])
-    task = run.ask(text.task, "create_task", vocabulary=tokenizer.vocabulary, labels=labels)
     packers = _packers(text, run, corpus, entry, tokenizer)
+    numbers = packers["train"].labels
+    task = run.ask(
+        text.task,
+        "create_task",
+        vocabulary=tokenizer.vocabulary,
+        labels=labels,
+        counts=() if numbers is None else np.bincount(numbers, minlength=len(labels)).tolist(),
+        tokenizer=tokenizer,
+    )
     groups = _groups(text, corpus, packers["train"])
     rows = {name: described(getattr(text, name)) for name in _ROWS}
     weights = [group.weight for group in groups]

@@ -8,6 +8,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from nlpkernel.sampling import mix
 from nlpkernel_text.streams import Stream
 from nlpkernel_text.tokenizers.encoders import Ids
 
@@ -21,10 +22,10 @@ class Rows(Sequence[Mapping[str, Any]]):
     A row is `window` tokens and the one that follows them, so that each token has a next one; a row at the
     end of a stream or document may be shorter, and a row of no tokens is padding. As a mapping it has
     "tokens", without padding; where documents are isolated, "documents": the number of each token's document, from 0;
-    where each row is of one document that has a class, "label": its number. Nothing is gathered before it is asked for.
+    where each row is of one document that has a class, "label": its number; "key", for what a task draws. Nothing is gathered before it is asked for.
     """
 
-    __slots__ = ("_block", "_documents", "lengths", "measured", "of", "packer", "starts")
+    __slots__ = ("_block", "_documents", "drawn", "lengths", "measured", "of", "packer", "starts")
 
     def __init__(
         self,
@@ -43,6 +44,8 @@ class Rows(Sequence[Mapping[str, Any]]):
         self.measured = measured and packer.byte_lengths is not None
         #: The document that each row is of, where it is of one; -1 for padding.
         self.of = of
+        #: A number for what is drawn for these rows: 0 in an evaluation, another one in each step of a training.
+        self.drawn = 0
         self._block = block
         self._documents: Ids | None = None
 
@@ -102,6 +105,12 @@ class Rows(Sequence[Mapping[str, Any]]):
         return found
 
     @property
+    def keys(self) -> Ids:
+        """A number for what a task draws for each row, uint64 [rows]."""
+        found: Ids = mix(mix(self.starts.astype(np.uint64)) ^ np.uint64(self.drawn))
+        return found
+
+    @property
     def padding(self) -> Ids | None:
         """Where `tokens` is padding; None where nothing is."""
         if self.lengths is None:
@@ -123,7 +132,7 @@ class Rows(Sequence[Mapping[str, Any]]):
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         length = self.packer.window + 1 if self.lengths is None else int(self.lengths[index])
-        row = {"tokens": self.tokens[index][:length]}
+        row = {"tokens": self.tokens[index][:length], "key": int(self.keys[index])}
         if self.isolated:
             row["documents"] = self.documents[index][:length]
         if self.classes is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -88,5 +89,7 @@ def _hear(run: Run) -> None:
         if event.level != "info" or not run.quiet:
             sys.stderr.write(f"{event.source}: {event.message}\n")
 
+    # A notice is logged too; without a handler, logging would write warnings to standard error by itself.
+    logging.getLogger("nlpkernel").addHandler(logging.NullHandler())
     run.bus.owner = "the command"
     run.bus.on(Notice, say)

@@ -54,7 +54,9 @@ def open_streamed(text: Text, stream: settings.Stream, run: Run) -> Data:
     described_by = [owned(run, each) for each in (text.format, text.tokenizer, *text.stages)]
     key = derived_key("stream", files=sizes, by=described_by, fields=text.fields, encoding=text.encoding)
     tokenizer = _tokenizer(text, stream, run, corpus, key)
-    task = run.ask(text.task, "create_task", vocabulary=tokenizer.vocabulary, labels=())
+    task = run.ask(
+        text.task, "create_task", vocabulary=tokenizer.vocabulary, labels=(), counts=(), tokenizer=tokenizer
+    )
     options: dict[str, Any] = {
         "isolated": text.pack == "isolated",
         "pad": next((each for each in (tokenizer.pad, tokenizer.end) if each is not None), 0),

@@ -8,6 +8,7 @@ import numpy as np
 
 from nlpkernel.words import size
 from nlpkernel_text.building import Building
+from nlpkernel_text.corpus import Corpus
 from nlpkernel_text.data import PackedData, TextData
 from nlpkernel_text.opening import open_text
 
@@ -31,6 +32,9 @@ def statistics(text: Text, run: Run) -> tuple[object, list[str]]:
         }
         if text.stream is None:
             found.update(_documents(Building(text, run)))
+        else:
+            files = Corpus(text, run).files
+            found["stream"] = {"files": len(files), "bytes": sum(each.file.size() for each in files)}
         found["vocabulary"] = data.info.vocabulary
         found["splits"] = {
             name: _split(data, packer, data.info.vocabulary) for name, packer in data.packers.items()
@@ -118,6 +122,10 @@ def _sources(data: TextData) -> list[dict[str, Any]]:
 
 def _told(found: dict[str, Any]) -> list[str]:
     lines = []
+    if "stream" in found:
+        files, amount = found["stream"]["files"], size(found["stream"]["bytes"])
+        lines.append(f"stream       {files:,} files, {amount}, read as training goes on")
+        lines.append(f"vocabulary   {found['vocabulary']:,}")
     if "files" in found:
         lines.append(f"read         {found['files']:,} files, {size(found['bytes'])}")
     for source, what, number in found["counts"]:
