@@ -227,7 +227,7 @@ def test_a_stream_is_described_and_neither_read_nor_built(command: Command, tmp_
     (tmp_path / "stream.json").write_text(json.dumps(plan))
     code, out, err = command(plan="stream.json")
     assert code == 0, err
-    assert out == "stream       1 files, 269 B, read as training goes on\nvocabulary   257\n"
+    assert out == "stream       1 files, 270 B, read as training goes on\nvocabulary   257\n"
     assert "one text" in command("--show", 6, plan="stream.json")[1]
     code, _, err = command("--build", plan="stream.json")
     assert code == 2
