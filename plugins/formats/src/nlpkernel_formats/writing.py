@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from nlpkernel.aside import aside
 from nlpkernel.errors import DataError, NlpkernelError, Place, fail
 from nlpkernel_formats.example import encode
 from nlpkernel_formats.framing import framed
@@ -90,23 +89,10 @@ def _schema(schema: pa.Schema) -> pa.Schema:
 
 @contextmanager
 def _aside(path: Path) -> Iterator[BinaryIO]:
-    """A file beside `path`, which takes its name when all is written, and is removed when that fails."""
+    """As `aside`. Raise DataError (FMT007) where that fails."""
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb", buffering=1 << 20) as stream:
-                yield stream
-                stream.flush()
-                os.fsync(stream.fileno())
-            # As any new file of this user's; mkstemp's own is for nobody else.
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(name, 0o666 & ~mask)
-            os.replace(name, path)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(name)
-            raise
+        with aside(path) as stream:
+            yield stream
     except OSError as error:
         raise _unwritten(path, error.strerror or str(error)) from error
 

@@ -19,10 +19,11 @@ Long = Literal["split", "truncate", "skip"]
 class Rows(Sequence[Mapping[str, Any]]):
     """Some rows of a split, as a task gets them: a sequence of mappings, with arrays of all rows beside it.
 
-    A row is `window` tokens and the one that follows them, so that each token has a next one; a row at the
-    end of a stream or document may be shorter, and a row of no tokens is padding. As a mapping it has
-    "tokens", without padding; where documents are isolated, "documents": the number of each token's document, from 0;
-    where each row is of one document that has a class, "label": its number; "key", for what a task draws. Nothing is gathered before it is asked for.
+    A row is `window` tokens and the one that follows them, so that each token has a next one; a row at the end of a
+    stream or document may be shorter, and a row of no tokens is padding. As a mapping it has "tokens", without
+    padding; "key", a number for what a task draws; where documents are isolated, "documents": the number of each
+    token's document, from 0; where each row is of one document that has a class, "label": its number. Nothing is
+    gathered before it is asked for.
     """
 
     __slots__ = ("_block", "_documents", "drawn", "lengths", "measured", "of", "packer", "starts")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from nlpkernel.aside import aside
 from nlpkernel.errors import DataError, NlpkernelError, Place, fail
 
 #: Columns by name, of some records one after the other.
@@ -40,28 +39,15 @@ def write_jsonl(path: Path, batches: Iterable[Batch]) -> int:
 
 @contextmanager
 def _aside(path: Path) -> Iterator[BinaryIO]:
-    """A file beside `path`, which takes its name when all is written, and is removed when that fails."""
+    """As `aside`, packed where the name says so. Raise DataError (TXT027) where that fails."""
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb", buffering=1 << 20) as stream:
-                if path.suffix == ".gz":
-                    # Without a time: the same records are the same bytes.
-                    with gzip.GzipFile("", "wb", fileobj=stream, mtime=0) as packed:
-                        yield cast(BinaryIO, packed)
-                else:
-                    yield stream
-                stream.flush()
-                os.fsync(stream.fileno())
-            # As any new file of this user's; mkstemp's own is for nobody else.
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(name, 0o666 & ~mask)
-            os.replace(name, path)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(name)
-            raise
+        with aside(path) as stream:
+            if path.suffix != ".gz":
+                yield stream
+                return
+            # Without a time: the same records are the same bytes.
+            with gzip.GzipFile("", "wb", fileobj=stream, mtime=0) as packed:
+                yield cast(BinaryIO, packed)
     except OSError as error:
         raise _unwritten(path, error.strerror or str(error)) from error
 

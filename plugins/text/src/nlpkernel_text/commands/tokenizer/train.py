@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nlpkernel.aside import aside
 from nlpkernel.cli.output import say, write_json
 from nlpkernel.errors import UsageError, fail
 from nlpkernel_text.commands.opened import opened, structured, working_run
@@ -62,7 +61,8 @@ def execute(args: argparse.Namespace) -> int:
         start = time.perf_counter()
         tokenizer = run.ask(text.tokenizer, "create_tokenizer", run=run, texts=corpus.texts)
         seconds = time.perf_counter() - start
-        _write(out, tokenizer.save())
+        with aside(out) as file:
+            file.write(tokenizer.save())
     told: dict[str, Any] = {
         "file": str(out),
         "vocabulary": tokenizer.vocabulary,
@@ -98,18 +98,3 @@ def _asked(args: argparse.Namespace) -> Iterator[tuple[Text, Run]]:
     values = {"use": "text", "paths": list(args.inputs), "validation": 0.0, "tokenizer": tokenizer}
     with working_run(quiet=args.quiet) as run:
         yield structured("data", values, args.overrides), run
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write aside and rename, so that nobody finds half of it."""
-    handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(aside, 0o666 & ~umask)
-        os.replace(aside, path)
-    except BaseException:
-        os.unlink(aside)
-        raise
