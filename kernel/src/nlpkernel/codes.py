@@ -179,9 +179,11 @@ versions. The message names the process; the claim ends when that process does, 
         "One of the options would have no effect beside the other, and none is ignored in silence. Leave out one.",
     ),
     "NK314": (
-        "a plan with servers cannot be proved",
-        """`verify-resume` starts, kills and resumes the workers of a plan itself, and starts no servers. Prove the plan
-with another communicator; a run with servers is resumed by `nlpkernel resume` as any other.""",
+        "a plan that cannot be proved to resume",
+        """`verify-resume` starts, kills and resumes all workers and servers of a plan on this machine, and compares the
+numbers with those of an unbroken run. That needs a plan whose unbroken runs are all alike, and all of whose processes
+are nlpkernel's and start here. The message says what is otherwise; such a run is resumed by `nlpkernel resume` as any
+other.""",
     ),
     "NK401": (
         "the device cannot be used",

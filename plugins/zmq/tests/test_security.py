@@ -74,12 +74,12 @@ def test_the_keys_are_for_this_user_alone_and_no_log_or_command_has_them(site: S
     folder = site.servers("waits") / "keys"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     files = sorted(folder.iterdir())
-    assert [file.name for file in files] == ["servers", "worker-1"]
+    assert [file.name for file in files] == ["reader", "servers", "worker-1"]
     secrets = set()
     for file in files:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         secrets.add(json.loads(file.read_text())["own"]["secret"])
-    assert len(secrets) == 2
+    assert len(secrets) == 3
     logs = "".join(path.read_text() for path in (site.root / "runs/waits/logs").iterdir())
     assert site.endpoint("waits") in logs
     processes = re.findall(r"started as process (\d+)", logs)

@@ -54,7 +54,7 @@ class Desk:
 def test_the_run_waits_for_who_joins_and_each_learns_where_the_servers_are() -> None:
     desk = Desk()
     desk.hello(0)
-    assert desk.said == []
+    assert desk.said == [(WHO[0], m.Pong(missing=("worker 1",)))], "it is told whom it waits for"
     desk.hello(1)
     desk.hello(0)
     (here,), (there,) = desk.heard(0, m.Welcome), desk.heard(1, m.Welcome)

@@ -127,3 +127,14 @@ def test_a_commit_that_comes_twice_or_too_early_changes_nothing(talk):
     talk.commit(0)
     assert talk.shard.next == 1
     assert torch.equal(talk.shard.model.parameters[0], torch.full((COUNT,), -2.0))
+
+
+def test_who_waits_is_told_whose_share_is_missing(talk):
+    for round in range(2):
+        talk.push(round, 0, 1.0)
+        talk.shard.handle(b"0", m.Ping(phase="", step=0, moves=0), None)
+        pong = talk.sent[-1][1]
+        assert isinstance(pong, m.Pong)
+        assert pong.missing == ("worker 1",)
+        talk.push(round, 1, 1.0)
+        talk.commit(round)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import secrets
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,12 +21,16 @@ from nlpkernel import runs
 from nlpkernel.engine.equality import difference, uncounted
 from nlpkernel.engine.opening import activate, reading
 from nlpkernel.errors import CheckpointError, TrainingError, UsageError, fail
+from nlpkernel.hookspecs.communicator import ProcessSpec
 from nlpkernel.plan import Plan
 from nlpkernel.state import Addends, Leaf, Snapshot, Spread
 from nlpkernel.supervise.launch import wanted
+from nlpkernel.supervise.post import WORLD
 
 #: Steps between two saves, as a share of all.
 _SAVES = 5
+#: Seconds in which servers close once their workers are done.
+_CLOSING = 60.0
 
 
 @attrs.frozen(kw_only=True)
@@ -63,23 +69,20 @@ class Proof:
 def prove(plan: Plan, folder: Path, *, steps: int, kills: int, seed: int) -> Proof:
     """Run a plan in `folder`, once unbroken and once killed `kills` times (SIGKILL) at moments drawn from `seed`.
 
-    The unbroken run saves at its end alone, so that saving is proved to change nothing as well. Raise UsageError where
-    the plan keeps no versions or wants servers, TrainingError where a run fails by itself.
+    The unbroken run saves at its end alone, so that saving is proved to change nothing as well. Servers are started,
+    killed and started again with the workers. Raise UsageError where the plan keeps no versions, or is one that cannot
+    be proved here, TrainingError where a run fails by itself.
     """
     if "checkpoint" not in plan.filled.value:
         raise fail(UsageError, "NK304", "the plan has no [checkpoint], so there is nothing to resume from")
     file = folder / "plan.toml"
     file.write_text(plan.text(), encoding="utf-8")
-    specs = wanted(plan, folder)
-    servers = [spec.name for spec in specs if spec.rank is None]
-    if servers:
-        message = f"the plan wants {', '.join(servers)} beside its workers, and a proof starts workers alone"
-        raise fail(UsageError, "NK314", message, hint="prove it with another communicator")
-    workers = len(specs) or 1
+    specs = wanted(plan, folder) or (ProcessSpec(name="worker-0", rank=0),)
+    _check(plan, specs)
     if plan.train.steps is not None:
         steps = min(steps, plan.train.steps)
     saves = tuple(range(0, steps, max(1, steps // _SAVES)))[1:]
-    trial = _Trials(file, folder, steps, seed, workers)
+    trial = _Trials(file, folder, steps, seed, specs)
     whole = trial.run("unbroken", (), None, resume=False)
     parts: list[Part] = []
     numbers: list[Mapping[int, Any]] = []
@@ -94,6 +97,24 @@ def prove(plan: Plan, folder: Path, *, steps: int, kills: int, seed: int) -> Pro
     return Proof(steps=steps, saves=saves, parts=tuple(parts), rows=tuple(rows))
 
 
+def _check(plan: Plan, specs: Sequence[ProcessSpec]) -> None:
+    """Raise UsageError (NK314) where no two runs of a plan are alike, or not all of it can be started here."""
+    reason = getattr(plan.compose().slot("communicator").component, "unlike", None)
+    if reason:
+        raise fail(UsageError, "NK314", f"two unbroken runs of the plan differ already: {reason}")
+    own = [spec.name for spec in specs if spec.command is not None]
+    if own:
+        raise fail(UsageError, "NK314", f"{', '.join(own)} of the plan is no process of nlpkernel")
+    here = sum(spec.rank is not None for spec in specs)
+    if any(int(spec.environment.get(WORLD, here)) != here for spec in specs):
+        raise fail(
+            UsageError,
+            "NK314",
+            "some workers of the plan join from other machines",
+            hint="prove it with all workers on this one: leave out `local` and `listen` of [communicator]",
+        )
+
+
 @attrs.frozen
 class _Told:
     began: int
@@ -104,8 +125,11 @@ class _Told:
 class _Trials:
     """Starts the arms, kills them, and opens what they saved."""
 
-    def __init__(self, plan: Path, folder: Path, steps: int, seed: int, workers: int) -> None:
-        self.plan, self.folder, self.steps, self.workers = plan, folder, steps, workers
+    def __init__(self, plan: Path, folder: Path, steps: int, seed: int, specs: Sequence[ProcessSpec]) -> None:
+        # The first worker first: it tells.
+        self.specs = sorted(specs, key=lambda spec: (spec.rank is None, spec.rank))
+        self.plan, self.folder, self.steps = plan, folder, steps
+        self.workers = sum(spec.rank is not None for spec in specs)
         self.draws = random.Random(seed)
 
     def moment(self, begins: int, left: int) -> tuple[int, float]:
@@ -128,8 +152,10 @@ class _Trials:
         log = self.folder / f"{name}.log"
         began, numbers, killed = 0, {}, False
         last = time.monotonic()
-        with log.open("wb") as errors, _started(asked, errors) as processes:
-            first = processes[0]
+        with log.open("wb") as errors, _started(asked, self.specs, errors) as processes:
+            first, servers = processes[0], processes[self.workers :]
+            for server in servers:
+                threading.Thread(target=_watch, args=(server, processes), daemon=True).start()
             assert first.stdout is not None
             for line in first.stdout:
                 told = json.loads(line)
@@ -147,7 +173,10 @@ class _Trials:
                     # What it had told before it died belongs to it.
                     kill = None
                 last = now
-            code = max(abs(process.wait()) for process in processes)
+            code = max(abs(process.wait()) for process in processes[: self.workers])
+            for server in servers:
+                server.terminate()
+            code = max([code, *(abs(server.wait(_CLOSING)) for server in servers)])
         if code and not killed:
             tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-15:]
             message = f"the {name} run failed by itself with exit code {code}:"
@@ -161,7 +190,7 @@ class _Trials:
         folder = self.folder / name
         if folder.exists():
             shutil.rmtree(folder)
-        if self.workers > 1:
+        if len(self.specs) > 1:
             # As a supervisor would: the first worker makes it only where it is alone.
             folder.mkdir()
             shutil.copy(self.plan, folder / runs.PLAN)
@@ -185,15 +214,31 @@ class _Trials:
             yield store
 
 
+def _watch(server: subprocess.Popen[bytes], processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Workers whose server has failed are not left to wait for it."""
+    if server.wait() > 0:
+        for process in processes:
+            process.kill()
+
+
 @contextmanager
-def _started(asked: Mapping[str, Any], errors: Any) -> Iterator[Sequence[subprocess.Popen[bytes]]]:
-    """The workers of one start; the first one tells."""
+def _started(
+    asked: Mapping[str, Any], specs: Sequence[ProcessSpec], errors: Any
+) -> Iterator[Sequence[subprocess.Popen[bytes]]]:
+    """The processes of one start; the first one tells."""
     with ExitStack() as stack:
         processes = []
-        for rank in range(asked["world"]):
-            command = [sys.executable, "-m", "nlpkernel.engine.trial", json.dumps({**asked, "rank": rank})]
-            output = subprocess.DEVNULL if rank else subprocess.PIPE
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
+        for spec in specs:
+            own = {"rank": spec.rank, "name": spec.name, "several": len(specs) > 1}
+            command = [sys.executable, "-m", "nlpkernel.engine.trial", json.dumps({**asked, **own})]
+            process = subprocess.Popen(
+                command,
+                # Its end tells it that this process is gone.
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL if spec.rank != 0 else subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, **spec.environment},
+            )
             processes.append(stack.enter_context(process))
             stack.callback(process.kill)
         yield processes

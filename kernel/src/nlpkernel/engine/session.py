@@ -66,6 +66,7 @@ class Session:
         self.stateful, self.length, self.end = stateful, length, length
         self.progress = Progress()
         self.memory = Memory(work.task.main)
+        work.left_out = lambda step: step in self.memory.avoid
         self.stop: tuple[str, str] | None = None
         self._readings = Readings()
         self._suspects = Suspects()
@@ -336,7 +337,9 @@ class Session:
         avoid = dict.fromkeys(windows, why) | self.memory.avoid
         problem = ""
         self.versions.settle(wait=True)
-        if self.versions.current is None:
+        # One that came into the run later knows of older ones alone.
+        newest = self.group.share(self.versions.current)
+        if newest is None:
             problem = "there is no version to roll back to"
         elif self.memory.avoid.keys() >= set(windows):
             problem = f"the window of step {windows[0] + 1} is left out already, so the same would come again"
@@ -344,6 +347,6 @@ class Session:
             message = f"{self._reason(decision, metrics)}; {problem}"
             raise fail(TrainingError, "NK405", message, owner=owner, hint="let [checkpoint] save earlier")
         times = self.run.counts["engine", "roll-backs"] + 1
-        self.load(self.versions.current)
+        self.load(newest)
         self.memory.avoid = avoid
         self.run.counts["engine", "roll-backs"] = times

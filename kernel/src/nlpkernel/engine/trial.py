@@ -1,10 +1,11 @@
-"""A run that writes down every number of its steps: one arm of `verify-resume`, in a process of its own.
+"""A run that writes down every number of its steps: one arm of `verify-resume`, in processes of its own.
 
     python -m nlpkernel.engine.trial '{"plan": ..., "folder": ..., "steps": ..., "saves": [...], "resume": ...,
-                                       "rank": ..., "world": ..., "launch": ...}'
+                                       "rank": ..., "name": ..., "world": ..., "launch": ..., "several": ...}'
 
 One JSON object a line on standard output, as the steps end; floats are written in hexadecimal, so that nothing is
-rounded. The losses are those of this worker's share.
+rounded. The losses are those of this worker's share, or of all where the update tells them. Without a rank it is a
+server, until SIGTERM. The end of standard input ends the process: whoever started it is gone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,8 +45,8 @@ def main(asked: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
         resume="newest" if asked["resume"] else None,
         listen=listen,
         quiet=True,
-        rehearsal=asked["world"] == 1,
-        post=_post(asked),
+        rehearsal=not asked["several"],
+        post=TrialPost(asked),
     )
     saves = set(asked["saves"])
     for session in loop.steps():
@@ -55,12 +57,23 @@ def main(asked: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
             session.stop = session.stop or ("interrupted", "the trial ends here")
 
 
-def _post(asked: dict[str, Any]) -> Post:
-    """That of one of several workers, whose folder is there already; or of one alone."""
-    post = Post()
-    post.rank, post.world, post.launch = asked["rank"], asked["world"], asked["launch"]
-    post.supervised = post.world > 1
-    return post
+class TrialPost(Post):
+    """That of one of several processes, whose folder is there already; or of one alone. A server ends at once where it
+    is told to: the workers are done."""
+
+    def __init__(self, asked: dict[str, Any]) -> None:
+        super().__init__()
+        self.serves = asked["rank"] is None
+        self.rank = -1 if self.serves else asked["rank"]
+        self.world, self.launch = asked["world"], asked["launch"]
+        self.supervised = asked["several"]
+        self.name = asked["name"] if self.supervised else ""
+
+    def asks(self, number: int) -> None:
+        """End a server."""
+        if self.serves:
+            self.dismissed = True
+            raise SystemExit(0)
 
 
 def _exact(value: float) -> str:
@@ -79,7 +92,13 @@ def _lines() -> Callable[[dict[str, Any]], None]:
     return tell
 
 
+def _end_with_the_proof() -> None:
+    os.read(0, 1)
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=_end_with_the_proof, name="nlpkernel-trial", daemon=True).start()
     try:
         main(json.loads(sys.argv[1]), _lines())
     except NlpkernelError as error:

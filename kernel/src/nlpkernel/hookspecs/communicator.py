@@ -70,7 +70,8 @@ class Work:
 
     The three hooks are None where nobody implements them, so that nothing is asked in vain. `latch`: a window that is
     not finite stops all later updates on the device until the host looks; otherwise each is skipped for itself.
-    `deferred`: the optimizer honours `found_inf`, so that no step reads the device. `bad` is the latch.
+    `deferred`: the optimizer honours `found_inf`, so that no step reads the device. `bad` is the latch. `left_out`:
+    whether a window is not to be trained on at all; the engine does not run such a one.
     """
 
     data: Data
@@ -87,6 +88,7 @@ class Work:
     backward: Callable[[Tensor, Mapping[str, Tensor]], object] | None = None
     gradients_local: Callable[[Sequence[tuple[str, Tensor]]], object] | None = None
     gradients_global: Callable[[Sequence[tuple[str, Tensor]]], object] | None = None
+    left_out: Callable[[int], bool] = lambda step: False
 
 
 @attrs.frozen(kw_only=True)

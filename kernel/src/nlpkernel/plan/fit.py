@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from nlpkernel.errors import PlanError, Problem
@@ -13,11 +14,17 @@ if TYPE_CHECKING:
 
 
 def estimate(plan: Plan) -> Facts:
-    """What the components say of size, threaded through all of them in plan order."""
+    """What the components say of size, threaded through all of them in plan order; but not of those that another one
+    names as its `elsewhere`: they are on no worker."""
     composition = plan.compose()
+    elsewhere = {
+        f"{placed.address}.{name}"
+        for placed in composition.placed
+        for name in getattr(placed.component, "elsewhere", ())
+    }
     train = composition.train
     need = getattr(composition.slot("optimizer").component, "need", "whole_tensor")
-    facts: Facts = _hooks(composition).transform(
+    facts: Facts = _hooks(composition, elsewhere).transform(
         "estimate", Facts(micro=train.rows, batch=train.batch, need=need)
     )
     return facts
@@ -49,8 +56,10 @@ def check_fit(plan: Plan, facts: Facts | None = None) -> None:
         raise PlanError(problems)
 
 
-def _hooks(composition: Composition) -> Hooks:
+def _hooks(composition: Composition, but: Collection[str] = ()) -> Hooks:
     hooks = Hooks()
     for placed in composition.placed:
+        if placed.address in but:
+            continue
         hooks.register(placed.component, placed.address, placed.found.owner)
     return hooks

@@ -9,7 +9,8 @@ CODES: dict[str, tuple[str, str]] = {
     "ZPS001": (
         "the servers of the run were not found",
         "A worker looks for the parameter servers when it starts, and waits for an answer of each later on. The\n"
-        "message says which one gave none, and for how long. Look at logs/server-N.log in the run's folder.",
+        "message says which one gave none and for how long, or which workers and servers did not come to what they\n"
+        "were waited for at. Look at logs/run.log and logs/server-N.log in the run's folder.",
     ),
     "ZPS002": (
         "workers do not agree",
@@ -21,8 +22,9 @@ CODES: dict[str, tuple[str, str]] = {
     "ZPS003": (
         "a server came back, and what it lost is lost",
         "A server that is started again takes up its newest snapshot, and the workers send again what came after it.\n"
-        "They keep as much as `replay` of [communicator] allows. Here more is missing, or there was no snapshot, so\n"
-        "the run has to go on from a version: `nlpkernel resume`, or `--restarts N` for next time.",
+        "They keep as much as `replay` of [communicator] allows. Here more is missing: there was no snapshot, or a\n"
+        "worker is gone that kept it, since which no snapshot could be written. So the run has to go on from a\n"
+        "version: `nlpkernel resume`, or `--restarts N` for next time.",
     ),
     "ZPS004": (
         "this process was replaced",
@@ -51,10 +53,15 @@ CODES: dict[str, tuple[str, str]] = {
         'a policy that stops the run or skips windows, or `mode = "sync"`.',
     ),
     "ZPS010": (
-        "a server may not open enough files",
-        "Each connection to a server takes a file descriptor, and ZeroMQ ends a process that has none left. The\n"
-        "system allows fewer than the workers of the plan may need, so the server does not begin. Raise the limit\n"
-        "(`ulimit -n`, `LimitNOFILE=` of systemd) or take fewer workers.",
+        "a process may not open enough files",
+        "Each connection between workers and servers takes a file descriptor, and ZeroMQ ends a process that has\n"
+        "none left. The system allows fewer than the workers and servers of the plan may need, so the process does\n"
+        "not begin. Raise the limit (`ulimit -n`, `LimitNOFILE=` of systemd) or take fewer of them.",
+    ),
+    "ZPS014": (
+        "parameters that cannot be read",
+        "A reader asks the servers of a run that goes on for parameters after a number of steps. There are no such\n"
+        "servers, they gave no answer in time, or that step is over already: read the newest, or a saved version.",
     ),
     "ZPS016": (
         "the compressor does not fit the pieces",

@@ -124,6 +124,21 @@ class ZmqPs:
         if self.here < self.workers and self.payload == "memory":
             yield "payload", "there is no memory to share with workers of other machines; use auto, or frames"
 
+    #: What to do instead of `nlpkernel render`.
+    rendered = (
+        "a batch script starts `nlpkernel run` on the machine of the servers, and on each other one the "
+        "`nlpkernel join` that the run says (docs/parameter-server.md)"
+    )
+    #: The servers have it, so that what it says of sizes is not a worker's.
+    elsewhere = ("down",)
+
+    @property
+    def unlike(self) -> str | None:
+        """Why no two runs of the plan have the same numbers; None where they have."""
+        if self.mode == "sync":
+            return None
+        return f"with mode = {self.mode!r} it depends on who is faster; `sync` repeats itself"
+
     @property
     def here(self) -> int:
         """How many workers are started on this machine: numbers 0 up to that."""

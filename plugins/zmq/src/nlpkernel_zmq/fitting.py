@@ -21,6 +21,8 @@ def estimate(settings: ZmqPs, facts: Facts) -> Facts:
         f"the bytes are those of one worker of {settings.workers}; the optimizer's state is on {settings.servers} "
         f"server{'s' if settings.servers > 1 else ''}"
     )
+    if settings.down is not None:
+        notes.append("with `down` each worker and each server has its part of the parameters once more")
     gradient = facts.gradient_bytes
     if gradient is not None and settings.replay:
         notes.append(kept(settings.replay, gradient))

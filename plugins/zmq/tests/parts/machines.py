@@ -35,8 +35,10 @@ class Site:
         lines = (" ".join(draws.choices(WORDS, k=draws.randint(1, 9))) for _ in range(300))
         (root / "corpus.txt").write_text("\n".join(lines) + "\n")
 
-    def plan(self, name: str, steps: int = 30, **communicator: Any) -> None:
-        """A small model for two workers."""
+    def plan(
+        self, name: str, steps: int = 30, *, sections: dict[str, Any] | None = None, **communicator: Any
+    ) -> None:
+        """A small model for two workers. sections: in the place of others."""
         content = {
             "name": name,
             "train": {"seed": 1, "steps": steps, "batch": 8, "micro": 2, "clip": 1.0, "log": {"every": 5}},
@@ -52,6 +54,7 @@ class Site:
             "checkpoint": {"use": "store"},
             "monitor": [{"use": "jsonl"}],
             "communicator": {"use": "zmq-ps", "workers": 2, **communicator},
+            **(sections or {}),
         }
         (self.root / f"{name}.json").write_text(json.dumps(content))
 
@@ -119,7 +122,7 @@ class Site:
                 process.stdout.close()
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+def ended(process: subprocess.Popen[str], patience: float = PATIENCE) -> tuple[int, str]:
     """Exit code and what it said."""
-    told, _ = process.communicate(timeout=PATIENCE)
+    told, _ = process.communicate(timeout=patience)
     return process.returncode, told

@@ -95,7 +95,7 @@ class Job:
         if not isinstance(settings, TorchDist):
             raise _cannot(
                 "the plan's communicator is not torchdist, so it does not join workers that another launcher starts",
-                'write use = "torchdist" in [communicator]',
+                getattr(settings, "rendered", 'write use = "torchdist" in [communicator]'),
             )
         number = workers or settings.workers
         settings.layout(number)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: The folder of the keys, in that of the servers.
 KEYS = "keys"
+#: The file with the word of this start of the run, in that folder.
+LAUNCH = "launch"
 #: Seconds in which the servers begin to listen, before somebody is told how to join.
 _PATIENCE = 60.0
 

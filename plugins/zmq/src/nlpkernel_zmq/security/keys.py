@@ -23,6 +23,8 @@ from nlpkernel_zmq.codes import OWNER
 
 #: The variable with the word that all starts of a run under one supervisor share: they have the same keys.
 START = "NLPKERNEL_ZMQ_START"
+#: In the place of a worker's number: who may read parameters, and nothing else.
+READER = -1
 #: Letters of a key as it is written (Z85, rfc.zeromq.org/spec/32).
 _LETTERS = 40
 #: Seconds in which the first server makes the keys.
@@ -47,8 +49,8 @@ class Pair:
 
 @attrs.frozen
 class ServerKeys:
-    """What the servers have. workers: public keys of the workers that may join. again: they were made at an earlier
-    start under the same supervisor."""
+    """What the servers have. workers: public keys of the workers that may join, and that of readers. again: they were
+    made at an earlier start under the same supervisor."""
 
     run: str
     own: Pair
@@ -63,7 +65,7 @@ class ServerKeys:
             return found
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)
-        own, pairs = Pair.make(), {number: Pair.make() for number in workers}
+        own, pairs = Pair.make(), {number: Pair.make() for number in (*workers, READER)}
         for number, pair in pairs.items():
             ticket = Ticket(run=run, worker=number, server=own.public, own=pair)
             _write(worker_file(folder, number), attrs.asdict(ticket))
@@ -100,7 +102,8 @@ class ServerKeys:
 
 @attrs.frozen(kw_only=True)
 class Ticket:
-    """What lets one worker in: the word of the run, its number, the servers' public key and its own keys."""
+    """What lets one worker in, or readers: the word of the run, its number, the servers' public key and its own
+    keys."""
 
     run: str
     worker: int
@@ -121,8 +124,8 @@ class Ticket:
 
 
 def worker_file(folder: Path, number: int) -> Path:
-    """Where the keys of one worker are."""
-    return folder / f"worker-{number}"
+    """Where the keys of one worker are, or those of readers."""
+    return folder / ("reader" if number == READER else f"worker-{number}")
 
 
 def _pair(plain: Mapping[str, Any]) -> Pair:

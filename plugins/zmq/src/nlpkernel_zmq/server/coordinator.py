@@ -12,6 +12,7 @@ from nlpkernel_zmq.machines.meetings import Meetings
 from nlpkernel_zmq.machines.members import Entry, Lease, Members
 from nlpkernel_zmq.machines.order import Order
 from nlpkernel_zmq.machines.sequencer import Decision, Sequencer, Told
+from nlpkernel_zmq.server.again import Again
 from nlpkernel_zmq.wire import messages as m
 from nlpkernel_zmq.wire.frames import BadFrame
 
@@ -55,10 +56,10 @@ class Limits:
 
 class Coordinator:
     """See the module. `send` answers a connection, `decided` tells the shard of this process: (decision, epoch, owners
-    of the next round). `leases` gives windows out where not all compute each together; `applied` says whether the shard
-    of this process has applied one. began: the run goes on already, with this round at hand and these owners. Of the
-    workers so many are `here`; the others join from other machines, and come in later. waits: the run does not begin
-    without them."""
+    of the next round), and `keep` that a snapshot is due once all updates before a number are made. `leases` gives
+    windows out where not all compute each together; `applied` says whether the shard of this process has applied one.
+    began: the run goes on already, with this round at hand and these owners. Of the workers so many are `here`; the
+    others join from other machines, and come in later. waits: the run does not begin without them."""
 
     def __init__(
         self,
@@ -70,12 +71,15 @@ class Coordinator:
         send: Callable[[bytes, m.Message, Any], None],
         decided: Callable[[Decision, int, tuple[int, ...]], None],
         notice: Callable[[str], None],
+        keep: Callable[[int], None] = lambda number: None,
         leases: Leases | None = None,
         applied: Callable[[int], bool] = lambda window: False,
         here: int | None = None,
         waits: bool = False,
     ) -> None:
-        self._workers, self._endpoints, self._limits = workers, tuple(endpoints), limits
+        self._workers, self._limits = workers, limits
+        #: Where the shards are, on this machine.
+        self.endpoints = tuple(endpoints)
         self._generation, self._send, self._decided, self._notice = generation, send, decided, notice
         self._here = workers if here is None else here
         self._waits = waits
@@ -84,6 +88,8 @@ class Coordinator:
         self._meetings = Meetings()
         self._sequencer = Sequencer(len(endpoints))
         self._order = Order(len(endpoints))
+        self._keep = keep
+        self._again = Again(self._members, self._order, leases, self._make_safe)
         self.leases, self._applied = leases, applied
         self.began = False
         #: Workers that came into the run later, and those of them that own no share yet.
@@ -121,15 +127,15 @@ class Coordinator:
     def hello(self, who: bytes, hello: m.Hello, now: float, endpoints: tuple[str, ...] | None = None) -> None:
         """Somebody says hello. endpoints: where it finds the shards, if not on this machine."""
         if self._withholds(hello):
+            away = set(range(self._here, self._workers)) - self._members.living.keys()
+            self._send(who, m.Pong(missing=tuple(f"worker {each}" for each in sorted(away))), None)
             return
         if hello.took_part and self._unsure is not None and not self.began:
             self.restore(*self._unsure, now, sure=True)
         if hello.role == "worker" and not self._enter(who, hello):
             return
-        if hello.role == "shard" and not 0 < hello.number < len(self._endpoints):
-            text = (
-                f"the run has {len(self._endpoints)} servers, and server {hello.number} is not to say hello"
-            )
+        if hello.role == "shard" and not 0 < hello.number < len(self.endpoints):
+            text = f"the run has {len(self.endpoints)} servers, and server {hello.number} is not to say hello"
             self._send(who, m.Reject(code="full", text=text), None)
             return
         if hello.role == "pulse":
@@ -145,6 +151,10 @@ class Coordinator:
                 del self.peers[other]
         self.peers[who] = Peer(hello.role, hello.number, hello.incarnation)
         self._send(who, self._welcome(hello, endpoints), None)
+        if hello.role == "shard":
+            self._again.keepers.hello(hello.number)
+            if self._again.unkept:
+                self._send(who, m.Keep(number=self._again.unkept), None)
         if self._over and hello.role == "worker" and hello.number in self._waiting:
             self._send(who, m.Leave(), None)
         if self._restored is not None and self.began and self._expected <= self._members.living.keys():
@@ -206,8 +216,12 @@ class Coordinator:
         leases = self._members.lose(worker, incarnation)
         self._waiting.discard(worker)
         self._pulses.pop(worker, None)
+        if self.began:
+            self._again.gone(worker)
         if self.leases is not None:
-            self.leases.leave(worker)
+            window = self.leases.leave(worker)
+            if window is not None:
+                self._again.abandon(window)
             self._claims.pop(worker, None)
             self._grant()
         self._hand_out(leases)
@@ -245,6 +259,40 @@ class Coordinator:
         self._close_meetings()
         self._grant()
 
+    def _missing(self, who: bytes, worker: int) -> list[str]:
+        """For whom a worker waits, for people."""
+        found = self._meetings.missing(worker, self._who_meets)
+        if self.leases is not None and (worker in self._claims or who == self._holder):
+            found = sorted({*found, *self.leases.held} - {worker})
+        shards = {peer.number for peer in self.peers.values() if peer.role == "shard"}
+        servers = [number for number in range(1, len(self.endpoints)) if number not in shards]
+        return [*(f"worker {each}" for each in found), *(f"server {each}" for each in servers)]
+
+    # -- what can be sent again ---------------------------------------------------------------------------------------
+
+    def _make_safe(self, number: int) -> None:
+        for who, peer in list(self.peers.items()):
+            if peer.role == "shard":
+                self._send(who, m.Keep(number=number), None)
+        self._keep(number)
+
+    def stands(self, shard: int, number: int) -> None:
+        """A shard stands before this update. Where it waits for what nobody has, the run cannot go on."""
+        if self._restored is not None:
+            return
+        for lost in self._again.stands(shard, number):
+            if self.leases is None:
+                # Perhaps somebody did it instead; if not, that one says so.
+                self._to_worker(lost.heir, m.Lease(round=lost.round, share=lost.share))
+                continue
+            text = (
+                f"server {shard} came back at update {number + 1} and has to have window {lost.round + 1} again, "
+                "whose worker is gone"
+            )
+            for who, peer in list(self.peers.items()):
+                if peer.role == "worker":
+                    self._send(who, m.Reject(code="lost", text=text), None)
+
     def _close_meetings(self) -> None:
         for key, found in self._meetings.changed_by(self._who_meets).items():
             self._tell_met(key, found)
@@ -266,7 +314,9 @@ class Coordinator:
         expected = self._expected if self._restored is not None else set()
         members = tuple(sorted(self._members.living.keys() | expected))
         late = tuple(sorted(self._late))
-        self._send(who, m.Pong(epoch=self._members.epoch, members=members, late=late), None)
+        missing = tuple(self._missing(who, peer.number)) if peer.role == "worker" else ()
+        pong = m.Pong(epoch=self._members.epoch, members=members, late=late, missing=missing)
+        self._send(who, pong, None)
 
     # -- what they say ------------------------------------------------------------------------------------------------
 
@@ -274,6 +324,8 @@ class Coordinator:
         """A message of one who said hello. Raise BadFrame where it makes no sense."""
         peer = self.peers[who]
         if isinstance(message, m.Ping):
+            if peer.role == "shard":
+                self.stands(peer.number, message.step)
             self._beat(who, peer, message, now)
         elif isinstance(message, m.Ready) and (peer.role, peer.number) == ("shard", message.shard):
             told = Told(message.square, message.finite)
@@ -305,6 +357,8 @@ class Coordinator:
                 return
             # Its number stays taken: others may be at a meeting for which its word is there already.
             self._pulses.pop(worker, None)
+            if self.began:
+                self._again.leaves((worker, self.peers[who].incarnation))
             if worker == 0:
                 self._over = True
                 for late in sorted(self._waiting):
@@ -360,6 +414,7 @@ class Coordinator:
         self, shard: int, round: int, told: Told, durable: int, number: int = -1, who: bytes | None = None
     ) -> None:
         """A shard has all of a round, which it knows as update `number`; `who` is None for that of this process."""
+        self._again.ready(shard, round, number)
         if self.leases is not None:
             decision = self._order.ready(shard, round, told, number)
             self._order.durable(shard, durable)
@@ -372,6 +427,7 @@ class Coordinator:
             decision = None if decision is None else attrs.evolve(decision, number=round)
         if decision is not None:
             self._commit(decision, who)
+        self._again.keepers.forget(self.least)
 
     @property
     def least(self) -> int:
@@ -387,11 +443,13 @@ class Coordinator:
             self._pending.append((decision, who))
             return
         if self.leases is not None:
+            self._again.decided(decision, self._owners.get(decision.round, {}))
             self.leases.settled(decision.round)
             owners: tuple[int, ...] = ()
         elif new:
             if decision.round not in self._owners:
                 self._open(decision.round)
+            self._again.decided(decision, self._owners.get(decision.round, {}))
             owners = self._open(decision.round + 1)
             for old in [round for round in self._owners if round < decision.round]:
                 del self._owners[old]
@@ -484,7 +542,7 @@ class Coordinator:
             beat=self._limits.beat,
             epoch=self._members.epoch,
             members=tuple(sorted(self._members.living)),
-            servers=self._endpoints if endpoints is None else endpoints,
+            servers=self.endpoints if endpoints is None else endpoints,
             began=hello.role == "worker" and hello.number in self._late,
         )
 

@@ -49,6 +49,10 @@ class FreeShard(Shard):
         """The number of the update that is made next."""
         return self._windows.next
 
+    def missing(self) -> tuple[str, ...]:
+        """The coordinator knows who has which window."""
+        return ()
+
     def say_again(self) -> None:
         """Those that are numbered first, in the order of their numbers."""
         self._windows.renumber()
@@ -133,6 +137,7 @@ class FreeShard(Shard):
         self._added = -1
         wanted = {each.worker: each.end for each in self._pushed.pop(window).values() if each.end is not None}
         self._windows.commit(window)
+        self.step += 1
         self._numbers[window] = decision.number
         self._write()
         release = attrs.evolve(self._release(decision, [end], epoch, ()), arena=None)
@@ -142,6 +147,7 @@ class FreeShard(Shard):
                 self._last_of[session.worker] = release
                 placed = session.memory is not None and said.reply >= 0
                 self._give(who, attrs.evolve(release, placed=placed), said.reply)
+        self.moved()
 
     def _give(self, who: bytes, release: m.Release, reply: int = -1) -> None:
         """The parameters are copied, since the next update changes them."""

@@ -13,14 +13,17 @@ import zmq
 from nlpkernel.errors import TrainingError, fail
 from nlpkernel_zmq import sockets
 from nlpkernel_zmq.codes import OWNER
+from nlpkernel_zmq.descriptors import for_server, reserve
 from nlpkernel_zmq.machines.sequencer import Decision, Told
 from nlpkernel_zmq.memory import available
 from nlpkernel_zmq.release import RELEASE
+from nlpkernel_zmq.security.folder import LAUNCH, folder_of
+from nlpkernel_zmq.security.keys import READER
 from nlpkernel_zmq.server.coordinator import Coordinator, Limits
-from nlpkernel_zmq.server.descriptors import reserve
 from nlpkernel_zmq.server.door import Door
 from nlpkernel_zmq.server.free import FreeShard
 from nlpkernel_zmq.server.generation import Generation
+from nlpkernel_zmq.server.readers import Readers
 from nlpkernel_zmq.server.shard import Shard
 from nlpkernel_zmq.server.snapshots import Snapshots
 from nlpkernel_zmq.wire import messages as m
@@ -46,7 +49,8 @@ _LARGE = (m.Release, m.Params, m.State)
 def serve(settings: ZmqPs, run: Run, make: MakeOptimizer) -> None:
     """Serve until the process is asked to end."""
     number = int(run.process.rpartition("-")[2])
-    reserve(settings.workers, settings.servers)
+    needed = for_server(settings.workers, settings.servers)
+    reserve(needed, f"a server of {settings.workers} workers")
     folder = run.folder / ".servers" / f"shard-{number}"
     with Generation(folder) as generation:
         snapshots = Snapshots(folder, run.launch) if settings.replay else None
@@ -85,6 +89,9 @@ class Server:
         self._context = zmq.Context()
         self._poller = zmq.Poller()
         sockets.keep(run.launch, first=number == 0)
+        if number == 0:
+            # Readers of this machine find the sockets by it.
+            (folder_of(run) / LAUNCH).write_text(f"{run.launch}\n", encoding="ascii")
         self._here = settings.here
         #: Where workers of other machines come in.
         self._door: Door | None = None
@@ -115,6 +122,10 @@ class Server:
             compressor=_made(run, settings.compressor),
             down=_made(run, settings.down),
         )
+        self.readers = Readers(
+            self.shard, lambda who, message, payload: self._send(self._data, who, message, payload)
+        )
+        self.shard.moved = self.readers.moved
         self.shard.recover()
         self.coordinator: Coordinator | None = None
         if self._control is None:
@@ -135,6 +146,7 @@ class Server:
             generation=generation,
             send=lambda who, message, payload: self._send(control, who, message, payload),
             decided=self._decided,
+            keep=self.shard.keep,
             notice=self._notice,
             leases=settings.leases(),
             applied=self.shard.is_applied,
@@ -191,6 +203,7 @@ class Server:
         if self._snapshots is not None:
             self._snapshots.remove()
         if self.number == 0:
+            (folder_of(self._run) / LAUNCH).unlink(missing_ok=True)
             sockets.leave(self._run.launch)
 
     # -- what comes ---------------------------------------------------------------------------------------------------
@@ -226,9 +239,13 @@ class Server:
     def _let_in(self, socket: zmq.Socket[bytes], who: bytes, message: m.Message, joined: int) -> bool:
         """Whether a message that came with a worker's key is that worker's."""
         if isinstance(message, m.Hello):
-            if message.role in ("worker", "pulse") and message.number == joined:
+            if joined == READER:
+                if message.role == "reader":
+                    return True
+            elif message.role in ("worker", "pulse") and message.number == joined:
                 return True
-            text = f"the keys are those of worker {joined}, and {message.role} {message.number} says hello with them"
+            owner = "a reader" if joined == READER else f"worker {joined}"
+            text = f"the keys are those of {owner}, and {message.role} {message.number} says hello with them"
             self._send(socket, who, m.Reject(code="key", text=text), None)
             return False
         if socket is self._control and self.coordinator is not None:
@@ -255,6 +272,8 @@ class Server:
             if message.run != run or message.release != RELEASE:
                 text = "it is of another start of the run, or of another release"
                 self._send(socket, who, m.Reject(code="run", text=text), None)
+            elif message.role == "reader":
+                self._meet_reader(socket, who, endpoints)
             elif at_control:
                 assert self.coordinator is not None
                 self.coordinator.hello(who, message, time.monotonic(), endpoints)
@@ -264,7 +283,9 @@ class Server:
                 self.shard.welcome(who)
             return
         known = self.coordinator.peers if at_control and self.coordinator is not None else self.shard.sessions
-        if who not in known:
+        if not at_control and who in self.readers:
+            self.readers.handle(who, message)
+        elif who not in known:
             # It spoke to whoever was here before.
             self._send(socket, who, m.Nack(code="hello", text="say hello first"), None)
         elif at_control:
@@ -281,6 +302,16 @@ class Server:
                 raise fail(
                     TrainingError, "ZPS008", f"{type(error).__name__}: {error}", owner=OWNER
                 ) from error
+
+    def _meet_reader(self, socket: zmq.Socket[bytes], who: bytes, endpoints: tuple[str, ...] | None) -> None:
+        """The coordinator tells it where the shards are, and a shard answers it from then on."""
+        if socket is self._control and self.coordinator is not None:
+            servers = self.coordinator.endpoints if endpoints is None else endpoints
+            welcome = m.Welcome(generation=self._generation, beat=BEAT, servers=servers)
+            self._send(socket, who, welcome, None)
+            return
+        self.readers.hello(who)
+        self._send(socket, who, self._welcome(), None)
 
     def _welcome(self) -> m.Welcome:
         return m.Welcome(
@@ -317,6 +348,8 @@ class Server:
             self.shard.forget(message.least)
             decision = Decision(message.round, message.norm, message.finite, message.number)
             self._decided(decision, message.epoch, message.owners)
+        elif isinstance(message, m.Keep):
+            self.shard.keep(message.number)
         elif isinstance(message, m.Nack):
             assert self._up is not None
             self._send(self._up, None, self._hello(), None)
@@ -338,8 +371,12 @@ class Server:
         now = time.monotonic()
         if self.coordinator is not None:
             self.coordinator.tick(now)
-        if self._up is not None and now - self._beaten >= BEAT:
-            self._beaten = now
+        if now - self._beaten < BEAT:
+            return
+        self._beaten = now
+        if self.coordinator is not None:
+            self.coordinator.stands(self.number, self.shard.next)
+        elif self._up is not None:
             self._send(self._up, None, m.Ping(phase="serving", step=self.shard.next, moves=0), None)
 
     # -- sending ------------------------------------------------------------------------------------------------------
@@ -398,6 +435,7 @@ class Server:
             if error.errno == zmq.EHOSTUNREACH:
                 # That connection does not come back: whoever had it says hello on another one.
                 self.shard.sessions.pop(who, None)
+                self.readers.leave(who)
             elif isinstance(message, _LARGE):
                 self._waiting[who] = deque([(message, payload)])
 

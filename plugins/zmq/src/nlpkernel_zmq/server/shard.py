@@ -72,12 +72,18 @@ class Shard:
         self.told: dict[int, Told] = {}
         #: Updates before this number need not be sent again.
         self.durable = 0
+        #: A snapshot is due once all updates before this number are made.
+        self._keep = 0
         #: The number of the first update after the beginning.
         self.first = 0
         self.began = False
         self._protected = snapshots is not None
         self._model: ShardModel | None = None
         self._updates = 0
+        #: How many windows of the plan have been trained on.
+        self.step = 0
+        #: Is told that the parameters are others now.
+        self.moved: Callable[[], None] = lambda: None
         self._every = 1
         self._incoming: dict[tuple[int, str], bytearray] = {}
         self._schema: Schema | None = None
@@ -101,6 +107,11 @@ class Shard:
         return self.durable if self._protected else self.next
 
     @property
+    def updates(self) -> int:
+        """How many updates were made of the windows, those before this start of the run among them."""
+        return self._updates
+
+    @property
     def model(self) -> ShardModel:
         """What is trained here. Raise BadFrame before it is known."""
         if self._model is None or not self.began:
@@ -110,6 +121,19 @@ class Shard:
     def is_applied(self, round: int) -> bool:
         """Whether a round has been applied here."""
         return round < self.next
+
+    def keep(self, number: int) -> None:
+        """Somebody is gone who could send again what led to updates before this number."""
+        self._keep = max(self._keep, number)
+        if self.began:
+            self._write()
+
+    def missing(self) -> tuple[str, ...]:
+        """The workers whose shares of the round at hand are not whole, as far as it is known."""
+        rounds = self._rounds
+        shares = [share for share in range(rounds.of or len(self.owners)) if not rounds.whole(share)]
+        known = len(self.owners) == (rounds.of or len(self.owners))
+        return tuple(f"worker {self.owners[share] if known else share}" for share in shares)
 
     def say_again(self) -> None:
         """Tell a coordinator that was started again what it does not know any more."""
@@ -149,7 +173,7 @@ class Shard:
         elif isinstance(message, m.Fetch):
             self._fetch(who, message)
         elif isinstance(message, m.Ping):
-            self._send(who, m.Pong(), None)
+            self._send(who, m.Pong(missing=self.missing()), None)
         elif isinstance(message, m.Leave):
             del self.sessions[who]
         else:
@@ -219,13 +243,14 @@ class Shard:
         model.take_state(tensors, facts.get("plain", {}))
         if "groups" in facts:
             model.take_groups(facts["groups"])
-        self._updates, self._every = begin.updates, begin.every
+        self._updates, self._every, self.step = begin.updates, begin.every, begin.step
         self._protected = self._snapshots is not None and self._every > 0
         self.told.clear()
         self.durable = self.first = begin.round
         self._last = None
         self._start(begin.round, {"step": begin.step})
         self._write(always=True)
+        self.moved()
         self._send(who, m.Begun(round=begin.round, shard=self.number), None)
 
     def _read_schema(self, worker: int) -> Schema:
@@ -345,6 +370,7 @@ class Shard:
             self.model.step(decision.norm, ends[0].factor)
             self._updates += 1
         changes = None if self._copy is None else self._copy.advance(self.model.memory.tensor)
+        self.step = ends[0].step + 1
         self._rounds.commit()
         self._forget_round()
         # Of the rounds before somebody came or went nobody could do the shares again as they were.
@@ -358,6 +384,7 @@ class Shard:
                 self._give(who, self._last)
             else:
                 self._give_changes(who, self._last, changes)
+        self.moved()
 
     def _release(
         self, decision: Decision, ends: list[m.End], epoch: int, owners: tuple[int, ...]
@@ -471,11 +498,10 @@ class Shard:
     def _write(self, *, always: bool = False) -> None:
         """Write a snapshot where one is due. A disk that takes none leaves the run without that protection, which is
         said, and tried again."""
-        if (
-            self._snapshots is None
-            or not self._every
-            or (not always and self.next - self.durable < self._every)
-        ):
+        if self._snapshots is None or not self._every:
+            return
+        owed = self.durable < self._keep <= self.next
+        if not (always or owed or self.next - self.durable >= self._every):
             return
         model = self.model
         tensors, plain = model.state()
@@ -485,6 +511,7 @@ class Shard:
             "plain": plain,
             "next": self.next,
             "updates": self._updates,
+            "step": self.step,
             "every": self._every,
             "first": self.first,
             "owners": list(self.owners),
@@ -532,6 +559,7 @@ class Shard:
         )
         model.take_groups(facts["groups"])
         self._updates, self._every, self.first = facts["updates"], facts["every"], facts["first"]
+        self.step = facts["step"]
         self.told = {round: Told(square, finite) for round, square, finite in facts["told"]}
         self.owners = tuple(facts["owners"])
         self._start(facts["next"], facts)

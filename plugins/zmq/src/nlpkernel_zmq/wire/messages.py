@@ -160,14 +160,15 @@ class Hello(Message):
     `number` its number among those of its role, `incarnation` a random number of this start of the process, `release`
     that of the plugin, `host` a word that is the same for processes that can share memory, and `arena` where the memory
     is that it shares. `took_part`: it is in the run already, and its connection was cut; `late`: it came into it later
-    than the others. A "pulse" is a second connection of a worker, for its beats.
+    than the others. A "pulse" is a second connection of a worker, for its beats; a "reader" has no part in the run, and
+    reads parameters.
     """
 
     KIND = Kind.HELLO
     WAY = "any to coordinator and shards"
 
     run: str
-    role: Annotated[str, OneOf(("worker", "shard", "pulse"))]
+    role: Annotated[str, OneOf(("worker", "shard", "pulse", "reader"))]
     number: int
     incarnation: Wide
     release: str
@@ -493,28 +494,36 @@ class Params(Message):
 @_message
 @attrs.frozen(kw_only=True)
 class Fetch(Message):
-    """Asks for the optimizer's state, or the parameters, as they are before update number `round` (-1: now)."""
+    """Asks for the optimizer's state, or the parameters, as they are before update number `round` (-1: now). A reader
+    asks for the parameters after `step` windows, and the answer waits until there are so many; or for what is trained
+    ("schema"), and where the shard is.
+    """
 
     KIND = Kind.FETCH
-    WAY = "worker to shard"
+    WAY = "worker and reader to shard"
 
-    what: Annotated[str, OneOf(("optimizer", "parameters"))]
+    what: Annotated[str, OneOf(("optimizer", "parameters", "schema"))]
     round: Index
+    step: Index = -1
 
 
 @_message
 @attrs.frozen(kw_only=True)
 class State(Message):
-    """Bytes `start` to `stop` of the `total` of what was fetched."""
+    """Bytes `start` to `stop` of the `total` of what was fetched. To a reader: after `step` windows and `updates`
+    updates (-1: not said).
+    """
 
     KIND = Kind.STATE
-    WAY = "shard to worker"
+    WAY = "shard to worker and reader"
     PAYLOAD = True
 
     what: str
     start: int
     stop: int
     total: int
+    step: Index = -1
+    updates: Index = -1
 
     def __attrs_post_init__(self) -> None:
         _ordered(self, self.start, self.stop)
@@ -524,13 +533,14 @@ class State(Message):
 @attrs.frozen(kw_only=True)
 class Nack(Message):
     """A message did not count. "hello": nobody is known on this connection; say hello. "early": the shard is at
-    `round`, and what came before is to be sent again.
+    `round`, and what came before is to be sent again. "past": the parameters that a reader asks for are no more; there
+    have been `round` windows.
     """
 
     KIND = Kind.NACK
     WAY = "coordinator and shards to any"
 
-    code: Annotated[str, OneOf(("hello", "early"))]
+    code: Annotated[str, OneOf(("hello", "early", "past"))]
     text: str
     round: Index = -1
     share: Index = -1

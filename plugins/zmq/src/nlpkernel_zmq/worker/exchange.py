@@ -25,6 +25,7 @@ from nlpkernel_zmq.wire import messages as m
 from nlpkernel_zmq.wire.frames import BadFrame
 from nlpkernel_zmq.wire.tensors import buffer_of, name_of, view_of
 from nlpkernel_zmq.worker.gradients import Gradients, Pushed
+from nlpkernel_zmq.worker.link import RESUME
 
 if TYPE_CHECKING:
     from nlpkernel.hookspecs.communicator import Work
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 _LAST = 1 << 62
 #: Seconds after which a question that had no answer is asked again.
 _PATIENCE = 0.3
+#: Seconds in which a worker that seems to be gone may say that it is not.
+_GRACE = 10.0
 
 
 class Exchange:
@@ -107,7 +110,10 @@ class Exchange:
         link.back = self._back
         if not free:
             link.went_on = self._back
+            link.beaten = self._look_back
         self._free, self._begun = free, False
+        #: Shares of rounds that are over here which a server has to have again and nobody has: since when.
+        self._missed: dict[tuple[int, int, int], float] = {}
         link.took = self._took
         link.call_shards(self._memory.address)
 
@@ -366,7 +372,7 @@ class Exchange:
                     raise self._lost(server)
             return
         server.doubts = 0
-        if self._dropped >= server.next:
+        if server.unsafe or self._dropped >= server.next:
             raise self._lost(server)
         due = [each for each in self._kept if each.order is None or each.order >= server.next]
         if not self._free:
@@ -380,6 +386,28 @@ class Exchange:
             if pushed.ended:
                 self._push_end(server, pushed)
 
+    def _look_back(self) -> None:
+        """Whether a share that this worker is to do for one that is gone is of a round that it has left behind, and
+        that a server has to have again. Nobody has the parameters to compute it with any more; but its worker may only
+        seem to be gone to a coordinator that was started again."""
+        now, found = time.monotonic(), dict[tuple[int, int, int], float]()
+        for server in self._link.servers:
+            shares = self._link.leased.get(server.next, ()) if server.next < self.round else ()
+            kept = {each.share for each in self._kept if each.round == server.next and each.ended}
+            for share in set(shares) - kept if server.began else ():
+                key = (server.number, server.next, share)
+                found[key] = self._missed.get(key, now)
+                if now - found[key] > _GRACE:
+                    raise fail(
+                        TrainingError,
+                        "ZPS003",
+                        f"server {server.number} came back at update {server.next + 1} and has to have share {share} "
+                        "of it again, whose worker is gone",
+                        owner=OWNER,
+                        hint=RESUME,
+                    )
+        self._missed = found
+
     def _lost(self, server: Server) -> Exception:
         return fail(
             TrainingError,
@@ -387,7 +415,7 @@ class Exchange:
             f"server {server.number} came back at update {server.next + 1}, and this worker does not keep all that it "
             "sent since",
             owner=OWNER,
-            hint="`nlpkernel resume` goes on from the newest version",
+            hint=RESUME,
         )
 
     # -- parameters ---------------------------------------------------------------------------------------------------

@@ -90,12 +90,13 @@ class FreeGroup(ZmqGroup):
         return update
 
     def _claimed(self, work: Work, exchange: Exchange, step: int) -> int:
-        """The next window of this worker from `step` on. One before it was somebody's who is gone: it is done now."""
+        """The next window of this worker from `step` on. One before it was somebody's who is gone, and is done now, as
+        one is that is left out, to which the engine does not come."""
         while True:
             if self._window is None:
                 end = self._run.end
                 self._window = self._link.claim(_ALL if end is None else end)
-            if self._window < 0 or self._window >= step:
+            if self._window < 0 or (self._window >= step and not work.left_out(self._window)):
                 return self._window
             self._do(work, exchange, self._window)
 
@@ -104,8 +105,8 @@ class FreeGroup(ZmqGroup):
         weights = [each.weights for each in work.data.window(window)]
         self._count = len(weights)
         totals = self.total(weights)
-        # A window without weight makes no update, as where the engine comes to it.
-        mine = range(len(weights)) if any(totals.values()) else range(0)
+        # A window without weight, or that is left out, makes no update, as where the engine comes to it.
+        mine = range(len(weights)) if any(totals.values()) and not work.left_out(window) else range(0)
         exchange.begin(0, 1, window, window=window)
         self._compute(work, exchange, window, mine, totals)
         exchange.take_up(window)

@@ -29,6 +29,8 @@ from nlpkernel_zmq.worker.way import Way
 _log = logging.getLogger("nlpkernel.zmq")
 #: Bytes of a payload beside pieces of a gradient.
 _LARGEST = 64 << 20
+#: What to do where a server came back and what it lost is lost.
+RESUME = "`nlpkernel resume` goes on from the newest version"
 #: Seconds in which a server takes half of what its queue holds, or is thought to be gone.
 _PATIENCE = 5.0
 
@@ -47,6 +49,10 @@ class Server:
     durable: int = 0
     asked: float = 0.0
     release: m.Release | None = None
+    #: Whether it came back to before what it could not keep safe.
+    unsafe: bool = False
+    #: For whom it waits, as it said last.
+    missing: tuple[str, ...] = ()
     #: How often it has said welcome to a connection that it did not know, the update of which all was sent again since,
     #: and how often it has said that it has no parameters since all of them had.
     greeted: int = 0
@@ -60,9 +66,9 @@ class Server:
 
 class Link:
     """See the module. launch: the word of this start of the run. way: where the coordinator is, if not on this machine.
-    `back` is told of a server that has to be sent again
-    what it lost, `went_on` of one that made an update, `took` gets a piece of parameters: (shard, message,
-    bytes), and says whether it was of use."""
+    `back` is told of a server that has to be sent again what it lost, `went_on` of one that made an update, `beaten` at
+    each beat while this worker waits; `took` gets a piece of parameters: (shard, message, bytes), and says whether it
+    was of use."""
 
     def __init__(self, launch: str, rank: int, timeout: float, pulse: Pulse, way: Way | None = None) -> None:
         self._launch, self._rank, self._timeout, self._pulse = launch, rank, timeout, pulse
@@ -79,6 +85,7 @@ class Link:
         self.at = -1
         #: Shares of others that this worker is to do, by round.
         self.leased: dict[int, list[int]] = {}
+        self._missing: tuple[str, ...] = ()
         self.claimed: int | None = None
         self.held: m.Held | None = None
         self._claiming: m.Claim | None = None
@@ -95,6 +102,7 @@ class Link:
         self.beats: Beats | None = None
         self.back: Callable[[Server], None] = lambda server: None
         self.went_on: Callable[[Server], None] = lambda server: None
+        self.beaten: Callable[[], None] = lambda: None
         self.took: Callable[[int, m.Params, memoryview], bool] = lambda shard, params, payload: True
 
     # -- beginning and end --------------------------------------------------------------------------------------------
@@ -242,16 +250,11 @@ class Link:
             if now > deadline:
                 raise self._silent(what)
 
-    def look(self) -> None:
-        """Answer what has come, and wait for nothing."""
-        for socket, _ in self._poller.poll(0):
-            while self._take(socket):
-                pass
-
     def _ask_again(self, now: float) -> None:
         """A server that has nothing to say may be another one, which does not know us."""
         if now - self._control_asked >= self._beat:
             self._control_asked = now
+            self.beaten()
             self._offer(
                 self._control, m.Ping(phase="waiting", step=0, moves=0) if self._joined else self._hello()
             )
@@ -314,6 +317,8 @@ class Link:
             shares = self.leased.setdefault(message.round, [])
             if message.share not in shares:
                 shares.append(message.share)
+        elif isinstance(message, m.Pong):
+            self._missing = message.missing
         elif isinstance(message, m.Claimed):
             self.claimed = message.window
         elif isinstance(message, m.Held):
@@ -345,6 +350,7 @@ class Link:
                     self._say_hello(server)
         elif isinstance(message, m.Welcome):
             came_back = server.generation != message.generation
+            server.unsafe = came_back and server.durable < 0 and message.round < server.next
             server.generation = message.generation
             server.began, server.next = message.began, max(message.round, 0)
             if came_back:
@@ -362,8 +368,10 @@ class Link:
             self.back(server)
         elif isinstance(message, m.Begun):
             server.begun, server.began, server.next = message.round, True, message.round
-            server.durable = message.round
+            server.durable, server.unsafe = message.round, False
             server.release = None
+        elif isinstance(message, m.Pong):
+            server.missing = message.missing
         elif isinstance(message, m.State):
             self._state(server, message, payload)
         elif isinstance(message, m.Reject):
@@ -388,12 +396,19 @@ class Link:
         server.state_whole = len(server.state) == state.total
 
     def _refused(self, reject: m.Reject) -> NlpkernelError:
+        if reject.code == "lost":
+            return fail(TrainingError, "ZPS003", reject.text, owner=OWNER, hint=RESUME)
         code = {"fenced": "ZPS004", "key": "ZPS012"}.get(reject.code, "ZPS005")
         return fail(TrainingError, code, f"a server refuses this worker: {reject.text}", owner=OWNER)
 
     def _silent(self, what: str) -> NlpkernelError:
-        missing = [f"server {each.number}" for each in self.servers if not each.generation]
-        told = f"; no answer from {', '.join(missing)}" if missing else ""
+        silent = [f"server {each.number}" for each in self.servers if not each.generation]
+        if not self._joined and not self._missing:
+            silent = sorted({"server 0", *silent})
+        told = f"; no answer from {', '.join(silent)}" if silent else ""
+        known = {*self._missing, *(name for each in self.servers for name in each.missing)}
+        absent = sorted(known - {f"worker {self._rank}", *silent})
+        told += f"; {', '.join(absent)} did not come" if absent else ""
         return fail(
             TrainingError,
             "ZPS001",

@@ -9,6 +9,7 @@ from nlpkernel.engine.group import SingleGroup, pick_device
 from nlpkernel.errors import UsageError, fail
 from nlpkernel_zmq.codes import OWNER
 from nlpkernel_zmq.component import SERVED
+from nlpkernel_zmq.descriptors import for_worker, reserve
 from nlpkernel_zmq.security.folder import tell_how
 from nlpkernel_zmq.worker.free import FreeGroup
 from nlpkernel_zmq.worker.group import ZmqGroup
@@ -39,6 +40,7 @@ def open_group(settings: ZmqPs, run: Run) -> Group:
             owner=OWNER,
             hint="`nlpkernel run` starts them",
         )
+    reserve(for_worker(settings.servers), f"a worker with {settings.servers} servers")
     way = Way.given()
     tell_how(settings, run)
     # On another machine its number says nothing of the accelerators there.
