@@ -90,7 +90,7 @@ def _run() -> Run:
 
 def documents(texts: Sequence[str], first: int = 0, **columns: Sequence[Any]) -> Documents:
     """As a stage gets them."""
-    return Documents(texts, columns, [f"news.csv:{first + at + 1}" for at in range(len(texts))], first)
+    return Documents(texts, columns, [f"news.csv:{first + at + 1}" for at in range(len(texts))])
 
 
 def news(args: argparse.Namespace) -> tuple[list[str], list[str]]:

@@ -50,6 +50,9 @@ class NlpkernelError(Exception):
         self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
         super().__init__("\n".join(map(str, self.problems)))
 
+    def __reduce__(self) -> tuple[type[NlpkernelError], tuple[tuple[Problem, ...]]]:
+        return type(self), (self.problems,)
+
 
 class PlanError(NlpkernelError):
     """The plan is wrong; nothing has been started."""

@@ -52,6 +52,13 @@ def key(*parts: int) -> int:
     return value
 
 
+def mix(values: Any) -> Any:
+    """Numbers that look random and are a function of `values`, an array of uint64, which stays as it is."""
+    import numpy as np
+
+    return _mix(values + np.uint64(_GAMMA))
+
+
 def permute(index: Any, size: int, key: Any) -> Ids:
     """Where a keyed permutation of `range(size)` takes each of `index`; int64, of the shape of `index`.
 

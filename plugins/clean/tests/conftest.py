@@ -19,7 +19,7 @@ def documents(
 ) -> Documents:
     """Documents as a stage gets them."""
     names = [f"some/texts.jsonl:{first + at + 1}" for at in range(len(texts))]
-    return Documents(texts, columns or {}, names, first)
+    return Documents(texts, columns or {}, names)
 
 
 def left(stage: Stage, texts: Sequence[str], batch: int = 0) -> list[str]:

@@ -33,6 +33,18 @@ def test_batches_become_row_groups_and_are_read_back(
     assert path.stat().st_mode & 0o777 == 0o666 & ~current_mask()
 
 
+def test_a_column_whose_first_values_are_none_gets_the_type_of_the_first_that_is_not(
+    tmp_path: Path, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.parquet"
+    batches = [{"text": ["a"], "n": [None]}, {"text": ["b"], "n": [3]}, {"text": ["c"], "n": [None]}]
+    assert write_parquet(path, batches) == 3
+    assert read(ParquetReader(), path, "text", "n") == [(1, "a", None), (2, "b", 3), (3, "c", None)]
+    monkeypatch.setattr(writing, "_ROWS", 1)
+    write_parquet(path, batches)
+    assert read(ParquetReader(), path, "n") == [(1, None), (2, "3"), (3, None)]
+
+
 def test_a_batch_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     for second in ({"text": [["list"]]}, {"other": ["x"]}, {"text": ["a", 1]}):

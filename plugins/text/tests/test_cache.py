@@ -24,7 +24,8 @@ from nlpkernel_text import cache
 from nlpkernel_text.building import Building
 from nlpkernel_text.cache import described
 from nlpkernel_text.component import Text
-from nlpkernel_text.reading.components import Auto
+from nlpkernel_text.reading.components import Auto, Csv, Tsv
+from nlpkernel_text.settings import Source
 from nlpkernel_text.tokenizers.components import Bpe, Bytes, Characters
 
 from .conftest import COMPONENTS
@@ -264,3 +265,43 @@ def test_another_release_of_a_library_makes_another_entry(
     monkeypatch.setattr(cache, "version", lambda name: f"another {name}")
     open_text(path, tokenizer=Bpe(vocabulary=260))
     assert len(entries(tmp_path)) == 2
+
+
+def test_the_reader_of_each_file_is_in_the_key(write: Write, make_run: Any) -> None:
+    write("a.x", "text,n\nhello,1\n")
+    write("b.x", "text\tn\nhello\t1\n")
+    path = write("b.x", "text\tn\nhello\t1\n").parent
+
+    def key(*readers: Any) -> str:
+        names = ("a.x", "b.x")
+        sources = [
+            Source(paths=(path / name,), format=each) for name, each in zip(names, readers, strict=True)
+        ]
+        return Building(Text(sources=sources, **{**COMPONENTS, "validation": 0.0}), make_run()).raw_key
+
+    assert key(Csv(), Tsv()) == key(Csv(), Tsv()) != key(Tsv(), Csv())
+
+
+def test_a_file_that_goes_from_one_source_to_another_makes_other_data(write: Write, open_text: Open) -> None:
+    a, b, c = (write(f"{name}.txt", f"{name} " * 50) for name in "abc")
+
+    def fingerprint(*sources: tuple[Path, ...]) -> str:
+        given = [Source(paths=paths, weight=1.0) for paths in sources]
+        return open_text(sources=given, window=8).info.fingerprint  # type: ignore[no-any-return]
+
+    assert fingerprint((a,), (b, c)) != fingerprint((a, b), (c,))
+
+
+def test_what_is_being_built_is_not_swept_however_old_its_folder_is(
+    write: Write, open_text: Open, tmp_path: Path
+) -> None:
+    open_text(write("a.txt", "hello"))
+    building = tmp_path / "cache" / "text" / ".building-of-another"
+    building.mkdir()
+    (building / "train.tokens").write_text("being written")
+    os.utime(building, (0, 0))
+    open_text(write("b.txt", "hello again"))
+    assert building.exists()
+    os.utime(building / "train.tokens", (0, 0))
+    open_text(write("c.txt", "hello once more"))
+    assert not building.exists()

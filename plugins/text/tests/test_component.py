@@ -58,6 +58,8 @@ def test_every_setting_says_what_it_is() -> None:
         ({"sources": [Source(paths=(HERE,), name="a"), Source(paths=(HERE,), name="a")]}, "sources"),
         ({"sources": [Source(name="a")]}, "sources"),
         ({"paths": (HERE,), "temperature": 2.0}, "temperature"),
+        ({"sources": [Source(paths=(HERE,))], "split": "tail"}, "split"),
+        ({"sources": [Source(paths=(HERE,), fields={"label": "y"})], "stream": Stream()}, "fields"),
         ({"paths": (HERE,), "augment": [object()]}, "augment"),
         ({"paths": (HERE,), "augment": [object()], "pack": "rows"}, "augment"),
         ({"paths": (HERE,), "stream": Stream(), "validation": 0.1}, "validation"),

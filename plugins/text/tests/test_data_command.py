@@ -193,8 +193,8 @@ def test_write_gives_the_cleaned_documents_with_their_fields(
     opened = gzip.open if name.endswith(".gz") else open
     with opened(tmp_path / name, "rt") as file:
         rows = [json.loads(line) for line in file]
-    assert rows[0] == {"text": "ONE TEXT", "label": 0, "language": "en", "name": "a.jsonl:1"}
-    assert [row["name"] for row in rows] == ["a.jsonl:1", "a.jsonl:2", "a.jsonl:5", "a.jsonl:6"]
+    assert rows[0] == {"text": "ONE TEXT", "label": 0, "language": "en", "source": "a.jsonl:1"}
+    assert [row["source"] for row in rows] == ["a.jsonl:1", "a.jsonl:2", "a.jsonl:5", "a.jsonl:6"]
     code, _, err = command("--write", name)
     assert code == 2
     assert "TXT027 the file is there already" in err
@@ -203,12 +203,61 @@ def test_write_gives_the_cleaned_documents_with_their_fields(
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("out.txt", "names no format that can be written"), ("out.csv", "the reader 'csv' cannot write")],
+    [
+        ("out.txt", "names no format that can be written"),
+        ("out.csv", "the reader 'csv' cannot write"),
+        ("out.parquet.gz", "files of the format 'parquet' are not packed as a whole"),
+        ("out.tfrecord.zst", "files of the format 'tfrecord' are not packed as a whole"),
+    ],
 )
 def test_a_format_that_cannot_be_written_is_refused(command: Command, name: str, said: str) -> None:
     code, _, err = command("--write", name)
     assert code == 2
     assert said in err
+
+
+def test_write_refuses_a_field_whose_name_it_needs(command: Command, tmp_path: Path) -> None:
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    plan["data"]["fields"] = {"text": "body", "name": "lang"}
+    plan["data"]["stages"] = []
+    (tmp_path / "named.json").write_text(json.dumps(plan))
+    assert command("--write", "out.jsonl", plan="named.json")[0] == 0
+    row = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
+    assert row == {"text": "one text", "name": "en", "source": "a.jsonl:1"}
+    plan["data"]["fields"] = {"text": "body", "source": "lang"}
+    (tmp_path / "named.json").write_text(json.dumps(plan))
+    code, _, err = command("--write", "new.jsonl", plan="named.json")
+    assert code == 2
+    assert "the plan has a field 'source'" in err
+    assert not (tmp_path / "new.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.parquet"])
+def test_write_gives_all_sources_the_same_fields(command: Command, tmp_path: Path, name: str) -> None:
+    if name.endswith(".parquet"):
+        pytest.importorskip("nlpkernel_formats.columnar")
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    (tmp_path / "b.jsonl").write_text('{"body": "bare"}\n')
+    del plan["data"]["paths"]
+    plan["data"] |= {
+        "stages": [],
+        "fields": {"text": "body"},
+        "sources": [
+            {"paths": ["b.jsonl"]},
+            {"paths": ["a.jsonl"], "fields": {"text": "body", "label": "y"}},
+        ],
+    }
+    (tmp_path / "mixed.json").write_text(json.dumps(plan))
+    code, _, err = command("--write", name, plan="mixed.json")
+    assert code == 0, err
+    if name.endswith(".parquet"):
+        import pyarrow.parquet as pq
+
+        rows = pq.read_table(tmp_path / name).to_pylist()
+    else:
+        rows = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+    assert [row["label"] for row in rows] == [None, 0, 1, 0, 1, 0, 1]
+    assert list(rows[0]) == ["text", "label", "source"]
 
 
 def test_a_plan_that_is_wrong_or_of_other_data_is_refused(command: Command, tmp_path: Path) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from nlpkernel.context import Run
 from nlpkernel.errors import DataError
+from nlpkernel.plugins.catalog import Catalog
+from nlpkernel_text.reading.faults import Faults
 from nlpkernel_text.reading.finding import find_files, stdlib_files
+from nlpkernel_text.settings import Source as Origin
 
 Write = Callable[[str, str], Path]
 
@@ -78,3 +83,87 @@ def test_the_standard_library_is_there_without_tests_in_a_fixed_order() -> None:
     assert shown == sorted(shown)
     assert not [name for name in shown if "/test/" in name or "site-packages" in name]
     assert len(files) > 300
+
+
+# -- links, pipes and the like ----------------------------------------
+
+
+def test_a_file_under_several_names_is_taken_once_by_its_first(tmp_path: Path, write: Write) -> None:
+    write("a/x.txt", "x")
+    (tmp_path / "b.txt").symlink_to(tmp_path / "a" / "x.txt")
+    again = tmp_path / "a" / ".." / "a" / "x.txt"
+    assert names([tmp_path / "b.txt", again, tmp_path / "a"], tmp_path) == ["b.txt"]
+    assert [file.shown for file in find_files([again, tmp_path / "b.txt"], "auto")] == [str(again)]
+
+
+def test_folders_behind_links_are_read_and_loops_end(tmp_path: Path, write: Write) -> None:
+    write("a/x.txt", "x")
+    write("other/y.txt", "y")
+    (tmp_path / "a" / "link").symlink_to(tmp_path / "other")
+    (tmp_path / "a" / "again").symlink_to(tmp_path / "a")
+    (tmp_path / "other" / "back").symlink_to(tmp_path / "a")
+    found = ["a/link/y.txt", "a/x.txt"]
+    assert sorted(names([tmp_path / "a"], tmp_path)) == found
+    assert len(names([tmp_path / "a" / "**" / "*.txt"], tmp_path)) == 2
+
+
+def test_pipes_and_sockets_in_a_folder_are_no_files(tmp_path: Path, write: Write) -> None:
+    write("x.txt", "x")
+    os.mkfifo(tmp_path / "pipe.txt")
+    assert names([tmp_path], tmp_path) == names([tmp_path / "*.txt"], tmp_path) == ["x.txt"]
+    with pytest.raises(DataError, match=r"TXT020 .*pipe.txt of `paths` is no file but a pipe"):
+        find_files([tmp_path / "pipe.txt"], "auto")
+    with pytest.raises(DataError, match=r"TXT020 /dev/null of `paths` is no file but a device"):
+        find_files([Path("/dev/null")], "auto")
+
+
+@pytest.mark.parametrize("path", ["", "*.txt"])
+def test_a_link_in_a_folder_that_leads_nowhere_is_an_error_or_counted(
+    tmp_path: Path, write: Write, path: str
+) -> None:
+    write("x.txt", "x")
+    (tmp_path / "gone.txt").symlink_to("nowhere")
+    with pytest.raises(
+        DataError, match=r"gone.txt: TXT020 .*is a link to a file that is not there"
+    ) as caught:
+        find_files([tmp_path / path], "auto")
+    assert "the link is dangling: it names nowhere" in str(caught.value)
+    faults = Faults(True)
+    assert [file.path.name for file in find_files([tmp_path / path], "auto", faults=faults)] == ["x.txt"]
+    assert faults.counts == {"links that lead nowhere": 1}
+    with pytest.raises(DataError, match="TXT001") as caught:
+        find_files([tmp_path / "gone.txt"], "auto", faults=faults)
+    assert "the link is dangling" in str(caught.value)
+
+
+def test_the_hint_for_a_format_says_to_install_only_what_is_not_there(
+    tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write("a.parquet", "x")
+    for names_there, installs in ((["parquet"], False), (["text"], True)):
+        monkeypatch.setattr(Catalog, "names", lambda self, point, there=names_there: there)
+        with pytest.raises(DataError, match="TXT007") as caught:
+            find_files([path], "auto")
+        assert 'write `format = "parquet"`' in str(caught.value)
+        assert ("pip install nlpkernel-plugin-formats" in str(caught.value)) is installs
+
+
+def test_what_is_validated_on_is_not_trained_on_under_another_name(
+    tmp_path: Path, write: Write, open_text: Callable[..., object]
+) -> None:
+    path = write("a.txt", "x")
+    (tmp_path / "b.txt").symlink_to(path)
+    with pytest.raises(DataError, match=r"TXT009 .*b.txt is named by `paths` and by `validation_paths`"):
+        open_text(path, validation_paths=(tmp_path / "b.txt",))
+    with pytest.raises(DataError, match=r"TXT009 .*b.txt is named by the sources 'one' and '2'"):
+        open_text(sources=(Origin(name="one", paths=(path,)), Origin(paths=(tmp_path / "b.txt",))))
+
+
+def test_a_link_that_leads_nowhere_is_in_the_report(
+    tmp_path: Path, write: Write, open_text: Callable[..., object], make_run: Callable[..., Run]
+) -> None:
+    write("a.txt", "some text that is long enough")
+    (tmp_path / "gone.txt").symlink_to("nowhere")
+    run = make_run()
+    open_text(tmp_path / "*.txt", run=run, on_error="skip", pack="rows", window=64)
+    assert run.counts["data text", "links that lead nowhere"] == 1

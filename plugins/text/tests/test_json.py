@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nlpkernel.errors import DataError
+from nlpkernel_text.fields import Fields
 from nlpkernel_text.reading import blocks, jsonfile
 from nlpkernel_text.reading.delimited import Table
 from nlpkernel_text.reading.faults import Faults
@@ -67,9 +68,7 @@ def test_what_pythons_json_module_writes_is_read_back(
         patch.setattr(blocks, "BLOCK", block)
         found = rows(Json(path), file, "text", "other")
     assert [row[1:] for row in found] == [(each["text"], each["other"]) for each in records]
-    lines = file.read_bytes().decode().split("\n")
-    for line, *_ in found:
-        assert "{" in lines[line - 1]
+    assert [number for number, *_ in found] == list(range(1, len(records) + 1))
 
 
 @pytest.mark.parametrize(
@@ -81,6 +80,8 @@ def test_what_pythons_json_module_writes_is_read_back(
         ('[{"text": "a"}', r"a.json:1:15: TXT004 a comma or \] is expected"),
         ('[{"text": "a"},\n{"text": "b', r"a.json:2:\d+: TXT004 no JSON: Unterminated string"),
         ('{"one": {"text": "a"},\n"two" {"text": "b"}}', r"a.json:2:7: TXT004 a colon is expected"),
+        ('[{"text": "a"}]\n [{"text": "b"}]', r"a.json:2:2: TXT004 more follows the end of the records at "),
+        ('{"one": {"text": "a"}} oops', r"a.json:1:24: TXT004 more follows the end of the records"),
         ('"text"', r"a.json:1:1: TXT004 this is no array of records, and no object of them"),
     ],
 )
@@ -98,7 +99,7 @@ def test_case_d3_a_mistake_in_a_file_is_an_error_with_its_place_or_ends_it(
 def test_a_record_that_is_none_is_left_out_alone(write: Write) -> None:
     path = write("a.json", '[{"text": "a"},\n3,\n{"body": 1},\n{"text": "\\ud800"},\n{"text": "b"}]')
     for at, message in (
-        (2, "TXT004 the record is no JSON object but 3"),
+        (2, "TXT004 record 1 is no JSON object but 3"),
         (3, "TXT005 .* has no key 'text'; it has: body"),
     ):
         with pytest.raises(DataError, match=message):
@@ -108,6 +109,23 @@ def test_a_record_that_is_none_is_left_out_alone(write: Write) -> None:
     faults = Faults(True)
     assert rows(Json(), path, "text", faults=faults) == [(1, "a"), (5, "b")]
     assert faults.counts == {"broken records": 3}
+
+
+def test_documents_of_a_file_on_one_line_have_places_of_their_own(write: Write) -> None:
+    path = write("a.json", '[{"text": "a"}, {"text": null}, {"text": "b"}]')
+    fields, faults, reader = Fields.of({}), Faults(False), Json()
+    chunks = [
+        fields.chunk(records, "a.json", reader.unit, faults)
+        for records in read(reader, File.at(path, "json"), ["text"], faults)
+    ]
+    assert [(chunk.texts, list(chunk.lines)) for chunk in chunks] == [(["a", "b"], [1, 3])]
+    assert faults.counts == {"records with an empty text": 1}
+
+
+def test_what_follows_the_end_of_a_path_is_let_be(write: Write) -> None:
+    path = write("a.json", '{"data": [{"text": "a"}], "n": 1}')
+    assert rows(Json("data"), path, "text") == [(1, "a")]
+    assert rows(Json(), write("b.json", '[{"text": "a"}] \r\n\t'), "text") == [(1, "a")]
 
 
 def test_a_path_that_leads_nowhere_is_an_error(write: Write) -> None:
@@ -143,7 +161,7 @@ def test_dots_go_into_records_and_a_key_with_dots_goes_first(write: Write) -> No
     records = [{"meta": {"title": "a", "n": [1]}, "m.n": 1}, {"meta": {"title": "b"}, "m": {"n": 2}}]
     content = "".join(json.dumps(record) + "\n" for record in records)
     assert rows(Jsonl(), write("a.jsonl", content), "meta.title", "m.n") == [(1, "a", 1), (2, "b", 2)]
-    assert rows(Json(), write("a.json", json.dumps(records)), "m.n") == [(1, 1), (1, 2)]
+    assert rows(Json(), write("a.json", json.dumps(records)), "m.n") == [(1, 1), (2, 2)]
     with pytest.raises(
         DataError, match=r"a.jsonl:2:1: TXT005 the record has no key 'meta.n'; it has: meta, m"
     ):

@@ -150,6 +150,20 @@ def test_case_d8_a_label_that_is_never_trained_is_an_error_with_its_place(
     assert failure.value.problems[0].hint == "the labels of the training split are: 1, 2"
 
 
+@pytest.mark.parametrize("column", ["label", "weight"])
+@pytest.mark.parametrize("first", ["with", "without"])
+def test_a_label_or_weight_is_for_all_documents_or_for_none(
+    write: Write, open_text: Open, column: str, first: str
+) -> None:
+    having = Source(paths=(labelled(write, [("a", 1), ("b", 2)]),), format=JsonLines(), fields={column: "y"})
+    lacking = Source(paths=(write("b.txt", "plain"),))
+    sources = [having, lacking] if first == "with" else [lacking, having]
+    with pytest.raises(
+        DataError, match=rf"TXT036 documents of .*b\.txt have no {column}, and those of .*a\.jsonl"
+    ):
+        open_text(sources=sources, pack="rows")
+
+
 @pytest.mark.parametrize(
     ("label", "message"),
     [
@@ -231,7 +245,16 @@ class Marking:
 AUGMENTED: dict[str, Any] = {"format": LINES, "pack": "rows", "long": "truncate", "augment": [Marking()]}
 
 
-def test_a_wording_is_a_function_of_seed_epoch_and_sample(write: Write, open_text: Open) -> None:
+def test_a_document_that_comes_often_has_a_wording_each_time(write: Write, open_text: Open) -> None:
+    given = [(f"text {n}", "rare" if n == 0 else "often") for n in range(20)]
+    options = {**AUGMENTED, **LABELS, "sampling": Balanced(), "train": {"batch": 4}}
+    taken = rows(open_text(labelled(write, given), **options), 0, 5)
+    rare = [text for text in taken if text.startswith("text 0#")]
+    assert len(rare) == 10
+    assert len(set(rare)) >= 5
+
+
+def test_a_wording_is_a_function_of_seed_step_and_sample(write: Write, open_text: Open) -> None:
     path = write("a.txt", "".join(f"document {n}\n" for n in range(20)))
 
     def wordings(train: dict[str, Any], first: int, last: int) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import pytest
 from hypothesis import given
@@ -50,6 +51,69 @@ def texts(found: list[Chunk]) -> list[str]:
         open_ = not chunk.closes
     assert not open_
     return documents
+
+
+class Endless:
+    """A file of one line that does not end."""
+
+    shown = "a.txt"
+    local = None
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def open(self) -> BinaryIO:
+        return cast(BinaryIO, self)
+
+    def read(self, size: int) -> bytes:
+        self.taken += size
+        return b"x" * size
+
+    def __enter__(self) -> Endless:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+
+def test_a_line_that_does_not_end_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK", 100)
+    monkeypatch.setattr(blocks, "LONGEST", 1000)
+    endless = Endless()
+    with pytest.raises(DataError, match=r"a.txt:1:1: TXT004 the line has more than 1,000 bytes"):
+        list(blocks.whole_lines(endless, Faults(False)))
+    assert endless.taken == 1100
+
+
+@pytest.mark.parametrize("block", [1, 7, 40, 1000])
+@pytest.mark.parametrize("end", ["", "\n", "\nlast"])
+def test_a_line_that_is_too_long_is_left_out_and_counted(
+    write: Write, monkeypatch: pytest.MonkeyPatch, block: int, end: str
+) -> None:
+    monkeypatch.setattr(blocks, "BLOCK", block)
+    monkeypatch.setattr(blocks, "LONGEST", 50)
+    path = write("a.txt", b"one\n" + b"x" * 2000 + b"\n\xff\ntwo\n" + b"y" * 2000 + end.encode())
+    faults = Faults(True)
+    found = chunks(Lines, path, faults)
+    assert [pair for each in found for pair in zip(each.texts, each.lines, strict=True)] == [
+        ("one", 1),
+        ("two", 4),
+        *([("last", 6)] if "last" in end else []),
+    ]
+    assert faults.counts == {"lines that are too long": 2, "lines that are not UTF-8": 1}
+
+
+def test_bytes_after_a_line_that_is_too_long_are_counted_from_the_start(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "BLOCK", 8)
+    monkeypatch.setattr(blocks, "LONGEST", 50)
+    faults = Faults(True)
+    # The first fault is kept, and that is the long line.
+    faults.broken = lambda *said: told.append(said)  # type: ignore[method-assign]
+    told: list[tuple[object, ...]] = []
+    chunks(Lines, write("a.txt", b"x" * 100 + b"\nab\xffc\n"), faults)
+    assert [str(each[2])[:25] for each in told] == ["the line has more than 50", "not UTF-8 at byte 103: th"]
 
 
 def test_case_d2_only_lf_and_crlf_end_a_line(write: Write) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nlpkernel.errors import DataError
+from nlpkernel_text.codes import CODES
 from nlpkernel_text.fields import Fields
 from nlpkernel_text.reading import blocks, tables
 from nlpkernel_text.reading.by_name import ByName
@@ -145,6 +146,36 @@ def test_a_quote_that_does_not_end_takes_no_more_than_a_record_may_hold(
     assert faults.counts == {"broken records": 1}
 
 
+STRAY = 'text,id\n"stray start,1\n' + "".join(f"row {n},{n}\n" for n in range(2, 30))
+
+
+@pytest.mark.parametrize(
+    ("end", "message", "rest", "broken"),
+    [
+        ('"ok",30\n', r"a.csv:31:2: TXT004 text after the quote that ends a field", [("ok", 31)], 1),
+        ('x,"\nlast,31\n', r"a.csv:2:1: TXT004 the row has 1 columns", [("last", 32)], 2),
+        ('",30,more\nlast,31\n', r"a.csv:2:1: TXT004 the row has 3 columns", [("last", 32)], 2),
+    ],
+    ids=["text-after", "narrow", "wide"],
+)
+def test_a_stray_quote_loses_no_more_than_its_own_line(
+    write: Write, end: str, message: str, rest: list[tuple[str, int]], broken: int
+) -> None:
+    path = write("a.csv", STRAY + end)
+    with pytest.raises(DataError, match=message):
+        read(path)
+    faults = Faults(True)
+    assert read(path, faults=faults) == [*((f"row {n}", n + 1) for n in range(2, 30)), *rest]
+    assert faults.counts == {"broken records": broken}
+
+
+def test_a_row_over_several_lines_with_too_many_fields_is_left_out_as_one(write: Write) -> None:
+    path = write("a.csv", 'text,id\nfirst,1\n"one\ntwo\nthree",2,3\n"fo\nur",4\n')
+    faults = Faults(True)
+    assert read(path, faults=faults) == [("first", 2), ("fo\nur", 6)]
+    assert faults.counts == {"broken records": 1}
+
+
 FIELD = st.text(alphabet='ab,"\n\r é\u2028', max_size=8)
 
 
@@ -165,3 +196,12 @@ def test_what_pythons_csv_module_writes_is_read_back(
         patch.setattr(blocks, "BLOCK", block)
         assert [text for text, _ in read(path)] == [text for text, _ in rows if text]
         assert [text for text, _ in read(path, "other")] == [other for _, other in rows if other]
+
+
+@pytest.mark.parametrize(("name", "code"), [("a.csv", "TXT006"), ("a.jsonl", "TXT005")])
+def test_what_is_not_there_is_named_in_fields(write: Write, name: str, code: str) -> None:
+    content = "body\nx\n" if name == "a.csv" else lines({"body": "x"})
+    with pytest.raises(DataError, match=code) as caught:
+        read(write(name, content))
+    assert 'fields = { text = "..." }' in str(caught.value)
+    assert 'fields = { text = "..." }' in CODES[code][1]

@@ -75,7 +75,7 @@ def test_urls_folders_and_patterns_are_found_by_name(memory: Callable[[str, byte
     for path, what in ((f"{base}/none.txt", "is not there"), (f"{base}/*.md", "holds no files")):
         with pytest.raises(DataError, match=f"TXT001 .* of `paths` {what}"):
             find_files([path], "auto")
-    with pytest.raises(DataError, match=r"TXT007 .*a\.parquet .*; pip install nlpkernel-plugin-formats"):
+    with pytest.raises(DataError, match=r"TXT007 .*a\.parquet .*write `format = \"parquet\"`"):
         find_files([memory("a.parquet", b"x")], "auto")
 
 

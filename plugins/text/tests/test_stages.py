@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from nlpkernel import component, hookimpl, setting
 from nlpkernel.context import Run
 from nlpkernel.errors import DataError
+from nlpkernel.hookspecs.reader import Records
 from nlpkernel.hookspecs.stage import Documents, Outcome
 from nlpkernel_text.chunks import Chunk
 from nlpkernel_text.cleaning.batches import Batch, batches
@@ -103,10 +104,8 @@ class Seen:
 
     def __init__(self) -> None:
         self.seen: dict[str, str] = {}
-        self.firsts: list[int] = []
 
     def apply(self, documents: Documents) -> Outcome:
-        self.firsts.append(documents.first)
         dropped = {}
         for number, (text, name) in enumerate(zip(documents.texts, documents.names, strict=True)):
             if text in self.seen:
@@ -272,6 +271,64 @@ def test_a_stage_that_gives_what_it_did_not_get_is_named(
 
     with pytest.raises(DataError, match="TXT031 the stage Bad got 1 documents"):
         open_text(write("a.txt", "a"), stages=[Bad()])
+
+
+def test_an_error_of_a_stage_is_told_with_its_name_and_the_documents(write: Write, open_text: Open) -> None:
+    class Broken(Shorter):
+        def apply(self, documents: Documents) -> Outcome:
+            raise OSError("no model here")
+
+    @component
+    class Bad:
+        @hookimpl
+        def create_stage(self) -> Broken:
+            return Broken(1)
+
+    said = r"TXT031 the stage Bad raised OSError at the documents .*a\.txt:1 to .*a\.txt:1: no model here"
+    with pytest.raises(DataError, match=said):
+        open_text(write("a.txt", "a"), stages=[Bad()])
+
+
+def test_values_of_any_kind_reach_stages_as_simple_ones(write: Write, open_text: Open) -> None:
+    seen: list[Any] = []
+
+    class Columns(Shorter):
+        def apply(self, documents: Documents) -> Outcome:
+            seen.extend(documents.columns["extra"])
+            return Outcome()
+
+    @component
+    class Looking:
+        @hookimpl
+        def create_stage(self) -> Columns:
+            return Columns(0)
+
+    values = [1 << 70, None, [1, "a"], {"b": 2}, 1.5, True, "text"]
+    path = write("a.jsonl", "".join(json.dumps({"text": "t", "x": value}) + "\n" for value in values))
+    open_text(path, format=JsonLines(), fields={"extra": "x"}, stages=[Looking()])
+    assert seen == [str(1 << 70), None, '[1, "a"]', '{"b": 2}', 1.5, True, "text"]
+
+
+def test_pieces_of_documents_beside_whole_ones_are_put_together(write: Write, open_text: Open) -> None:
+    class Pieces:
+        unit = "record"
+        text = False
+
+        def read(self, source: Any, columns: Any, faults: Any) -> Any:
+            yield Records({"text": ["one", "two", "three-be"]}, [1, 2, 3], closes=False)
+            yield Records({"text": ["gin", "four", ""]}, [3, 4, 5], opens=False, closes=False)
+            yield Records({"text": ["five"]}, [5], opens=False)
+
+    @component
+    class InPieces:
+        @hookimpl
+        def create_reader(self) -> Pieces:
+            return Pieces()
+
+    whole = ["one", "two", "three-begin", "four", "five"]
+    for stages in ([], [Short()]):
+        data = open_text(write("a.bin", "x"), format=InPieces(), stages=stages)
+        assert documents(data) == whole
 
 
 def test_nothing_left_says_which_stage_dropped_it(write: Write, open_text: Open) -> None:

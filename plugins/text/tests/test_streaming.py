@@ -20,7 +20,8 @@ from nlpkernel.hookspecs.stage import Documents, Outcome
 from nlpkernel_text.reading.components import Auto, JsonLines
 from nlpkernel_text.samplers.components import Order
 from nlpkernel_text.settings import Source, Stream
-from nlpkernel_text.tokenizers.components import Bpe
+from nlpkernel_text.tokenizers.components import Bpe, Bytes, Characters
+from nlpkernel_text.tokenizers.encoders import ByteTokenizer
 
 Open = Callable[..., Any]
 Write = Callable[[str, str | bytes], Path]
@@ -255,6 +256,79 @@ def test_nothing_to_train_on_is_an_error_and_not_a_loop(write: Write, open_text:
         open_text(write("b.txt", "1\n3\n"), **LINES, stages=[Even()], stream=Stream()).window(0)
 
 
+@pytest.mark.parametrize("text", ["far too long for it\n" * 9, "\n".join("ab") + "\n"])
+def test_documents_that_give_no_rows_are_an_error_and_not_a_loop(
+    write: Write, open_text: Open, make_run: Any, text: str
+) -> None:
+    @component
+    class Endless(Bytes):
+        """Bytes without an end of documents, so that one byte gives no row."""
+
+        def load_tokenizer(self, run: Any, saved: bytes) -> Any:
+            made = ByteTokenizer.load(saved)
+            made.end = None
+            return made
+
+    run = make_run(batch=2)
+    options = {**LINES, "long": "skip", "window": 8, "stream": Stream(), "tokenizer": Endless()}
+    with pytest.raises(DataError, match="TXT002 no examples in"):
+        open_text(write("a.txt", text), run=run, **options).window(0)
+    assert any("documents" in what and number for (_, what), number in run.counts.items())
+
+
+def test_a_tokenizer_of_a_stream_is_trained_on_cleaned_text(write: Write, open_text: Open) -> None:
+    path = write("a.txt", "1\n22\n4\n")
+    options = {**LINES, "stages": [Even()], "tokenizer": Characters(), "stream": Stream()}
+    assert open_text(path, **options).info.vocabulary == 2
+
+
+def test_sources_that_are_read_otherwise_are_other_streams(write: Write, open_text: Open) -> None:
+    path = write("a.jsonl", json.dumps({"x": "abc", "y": "xyz"}) + "\n")
+
+    def opened(column: str, **more: Any) -> Any:
+        sources = [Source(paths=(path,), fields={"text": column})]
+        return open_text(sources=sources, stream=Stream(), tokenizer=Characters(), **more)
+
+    assert opened("x").info.fingerprint != opened("y").info.fingerprint
+    assert opened("x").codec.tokenizer.characters == "abc"
+    assert opened("y").codec.tokenizer.characters == "xyz"
+    before = opened("x").info.fingerprint
+    write("a.jsonl", json.dumps({"x": "abd", "y": "xyz"}) + "\n")
+    assert opened("x").info.fingerprint != before
+
+
+def test_what_is_left_out_of_the_validation_files_is_counted(
+    write: Write, open_text: Open, make_run: Any
+) -> None:
+    run = make_run(batch=2)
+    held = write("held.txt", "1\n2\n\n")
+    open_text(
+        write("a.txt", counted(9)),
+        run=run,
+        validation_paths=(held,),
+        stages=[Even()],
+        stream=Stream(),
+        **LINES,
+    )
+    assert run.counts["stage Even", "documents dropped: odd"] == 1
+    assert run.counts["data text", "blank lines"] == 1
+
+
+def test_what_stages_did_is_counted_once_after_a_step_back(
+    write: Write, open_text: Open, make_run: Any
+) -> None:
+    run = make_run(batch=10)
+    options = {**LINES, "stages": [Even()], "stream": Stream(buffer=10, ahead=0)}
+    data = open_text(write("a.txt", counted(40)), run=run, **options)
+    numbers(data, 0, 1)
+    before = data.state()
+    counts = run.counts["stage Even", "documents dropped: odd"]
+    numbers(data, 1, 2)
+    data.load_state(before)
+    numbers(data, 1, 2)
+    assert run.counts["stage Even", "documents dropped: odd"] <= 3 * counts
+
+
 def test_a_broken_record_stops_a_stream_where_it_comes(write: Write, open_text: Open) -> None:
     path = write("a.jsonl", "".join(json.dumps({"text": f"{n:2000}"}) + "\n" for n in range(900)) + "{oh\n")
     options = {
@@ -277,6 +351,9 @@ def test_epochs_of_a_stream_are_refused_and_tokens_are_not(write: Write, open_te
     with pytest.raises(DataError, match="TXT035 how many steps are an epoch"):
         data.steps(epochs=1.0)
     assert data.steps(tokens=100) == 4
+    ragged = open_text(write("a.txt", counted(40)), **LINES, stream=Stream())
+    with pytest.raises(DataError, match="TXT035 how many steps are so many tokens"):
+        ragged.steps(tokens=100)
 
 
 def test_a_plan_streams_and_resumes_bit_for_bit(tmp_path: Path) -> None:

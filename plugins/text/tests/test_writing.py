@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,41 @@ def test_what_is_written_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[tuple[str, int | None]]]
 ) -> None:
     path = tmp_path_factory.mktemp("written") / "a.jsonl"
-    columns = [{"text": [t for t, _ in batch], "n": [n for _, n in batch]} for batch in batches]
+    columns: list[dict[str, list[Any]]] = [
+        {"text": [t for t, _ in batch], "n": [n for _, n in batch]} for batch in batches
+    ]
     expected = [record for batch in batches for record in batch]
     assert write_jsonl(path, columns) == len(expected)
     found = read(Jsonl(), File.at(path, "jsonl"), ["text", "n"], Faults(False))
     assert [
         row for records in found for row in zip(records.columns["text"], records.columns["n"], strict=True)
     ] == expected
+
+
+@pytest.mark.parametrize(
+    ("end", "magic"),
+    [("gz", b"\x1f\x8b"), ("BZ2", b"BZh"), ("xz", b"\xfd7zXZ"), ("zst", b"\x28\xb5\x2f\xfd")],
+)
+def test_a_file_is_packed_as_its_name_says(tmp_path: Path, end: str, magic: bytes) -> None:
+    if end == "zst" and sys.version_info < (3, 14):
+        pytest.importorskip("backports.zstd")
+    path, again = tmp_path / f"a.jsonl.{end}", tmp_path / f"b.jsonl.{end}"
+    for each in (path, again):
+        assert write_jsonl(each, [{"text": ["one"] * 99}, {"text": ["two"]}]) == 100
+    assert path.read_bytes().startswith(magic)
+    assert path.read_bytes() == again.read_bytes()
+    found = read(Jsonl(), File.at(path, "jsonl"), ["text"], Faults(False))
+    assert [text for records in found for text in records.columns["text"]] == ["one"] * 99 + ["two"]
+
+
+def test_without_its_library_nothing_is_packed_with_zstd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("compression.zstd", "backports.zstd"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(DataError, match=r"TXT026 .*is packed with zstd, and this Python has no module"):
+        write_jsonl(tmp_path / "a.jsonl.zst", [{"text": ["one"]}])
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("value", [object(), float("nan"), "\ud800"], ids=["object", "nan", "half"])

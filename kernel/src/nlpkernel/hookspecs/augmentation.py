@@ -17,7 +17,7 @@ class Augmentation(Protocol):
     """Changes texts. What becomes of a text is a function of the text and its key alone."""
 
     def apply(self, texts: Sequence[str], keys: np.ndarray[Any, np.dtype[np.uint64]]) -> Sequence[str]:
-        """Each text, changed or not, never empty. A key is a function of (seed, epoch, sample, place of the
+        """Each text, changed or not, never empty. A key is a function of (seed, step, sample, place of the
         augmentation in the plan); draws for a text start from its key (`nlpkernel.sampling.key`, or a generator that
         is seeded with it)."""
 

@@ -1,7 +1,8 @@
 """The extension point `stage`: what is done to documents between their files and the tokenizer, in plan order.
 
 What stages make is kept, by their settings and releases. A component whose result depends on the release of another
-distribution names it in a class variable `libraries`, a tuple of names; so do readers and tokenizers.
+distribution names it in a class variable `libraries`, a tuple of names; so do readers and tokenizers. The run's seed is
+not for stages: what they make is kept without it.
 """
 
 from __future__ import annotations
@@ -21,14 +22,13 @@ if TYPE_CHECKING:
 class Documents(NamedTuple):
     """Some documents, one after the other.
 
-    texts: never empty. columns: what else is known of each ("label", ...), by name. names: where each comes from:
-    "corpus/a.jsonl:120". first: number of the first among all documents that this stage gets.
+    texts: never empty. columns: what else is known of each ("label", ...), by name: texts, numbers, truth values, None.
+    names: where each comes from: "corpus/a.jsonl:120".
     """
 
     texts: Sequence[str]
     columns: Mapping[str, Sequence[Any]]
     names: Sequence[str]
-    first: int = 0
 
 
 @attrs.frozen(kw_only=True)

@@ -6,7 +6,7 @@ the apostrophes and hyphens between them; what stands between words stays as it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -47,6 +47,10 @@ class Synonyms:
         default=(), help="words that stay, beside English function words, which always do"
     )
 
+    def files_read(self) -> Sequence[Path]:
+        """What is read of the folder."""
+        return wordnet_files(self.path)
+
     @hookimpl
     def create_augmentation(self) -> Augmentation:
         """Make it. Raises DataError where WordNet is not there."""
@@ -73,6 +77,10 @@ class Insert:
         """Settings that do not go together."""
         if (self.source == "synonyms") != (self.path is not None):
             yield "path", '`path` is needed with `source = "synonyms"`, and with nothing else'
+
+    def files_read(self) -> Sequence[Path]:
+        """What is read of the folder."""
+        return () if self.path is None else wordnet_files(self.path)
 
     @hookimpl
     def create_augmentation(self) -> Augmentation:
@@ -133,3 +141,9 @@ class Typos:
         from nlpkernel_augment.typing_errors import Mistyping
 
         return Mistyping(self.strength, self.keyboard, self.least)
+
+
+def wordnet_files(folder: Path) -> Sequence[Path]:
+    """The files of WordNet that are read, of those that are there."""
+    names = [f"{kind}.{part}" for kind in ("data", "index") for part in ("noun", "verb", "adj", "adv")]
+    return [folder / name for name in names if (folder / name).is_file()]

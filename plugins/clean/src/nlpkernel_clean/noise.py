@@ -30,12 +30,16 @@ OWNER = "label-noise of nlpkernel-plugin-clean"
 _SHOWN = 120
 
 
+#: Of the folds and the model: the same in every run, as what stages make is kept without the run's seed.
+_SEED = 1
+
+
 class Noise:
     """The stage. Until the end it keeps of each document its hashed features, label, name and the text's start."""
 
     ordered = True
 
-    def __init__(self, settings: LabelNoise, seed: int) -> None:
+    def __init__(self, settings: LabelNoise) -> None:
         try:
             from sklearn.feature_extraction.text import (  # type: ignore[import-untyped]
                 HashingVectorizer,
@@ -48,7 +52,7 @@ class Noise:
                 owner=OWNER,
                 hint='pip install "nlpkernel-plugin-clean[labels]"',
             ) from error
-        self.settings, self.seed = settings, seed
+        self.settings = settings
         self._known = _read(settings.drop) if settings.drop is not None else frozenset[str]()
         self._vectorizer = HashingVectorizer(
             ngram_range=(1, 2),
@@ -139,12 +143,11 @@ class Noise:
         documents = np.bincount(features.indices, minlength=features.shape[1])
         # What one document alone holds tells nothing about another, and is most of the columns.
         shared = np.flatnonzero(documents > 1)
-        seed = self.seed % (1 << 32)
-        folds = StratifiedKFold(self.settings.folds, shuffle=True, random_state=seed)
+        folds = StratifiedKFold(self.settings.folds, shuffle=True, random_state=_SEED)
         # Logistic regression by stochastic descent: as good here as an exact one, in a twentieth of the time.
         model = make_pipeline(
             TfidfTransformer(sublinear_tf=True),
-            SGDClassifier(loss="log_loss", alpha=1e-5, random_state=seed),
+            SGDClassifier(loss="log_loss", alpha=1e-5, random_state=_SEED),
         )
         columns = features[:, shared] if shared.size else features
         return cross_val_predict(model, columns, given, cv=folds, method="predict_proba")

@@ -30,7 +30,7 @@ class Parquet:
 
     @hookimpl
     def write_records(self, path: Path, batches: Iterable[Mapping[str, Sequence[Any]]]) -> int:
-        """Packed with zstd; the first records say the columns and their types."""
+        """Packed with zstd; the first values of columns say their types."""
         from nlpkernel_formats.writing import write_parquet
 
         return write_parquet(path, batches)

@@ -44,33 +44,37 @@ def write_tfrecord(path: Path, batches: Iterable[Batch]) -> int:
 
 
 def write_parquet(path: Path, batches: Iterable[Batch], *, compression: str = "zstd") -> int:
-    """Write records as Parquet; how many there are. The first batch says the columns and their types; a column that
-    is None in all of it counts as text. Raise DataError (FMT007) where the file cannot be written or a later batch
-    does not fit."""
+    """Write records as Parquet; how many there are. The first batch says the columns, and the first value of each its
+    type; a column that is None in all of the first row group counts as text. Raise DataError (FMT007) where the file
+    cannot be written or a later batch does not fit."""
     count = 0
     with _aside(path) as stream:
         writer: Any = None
+        schema: Any = None
         held: list[Any] = []
         rows = size = 0
         try:
             for batch in batches:
                 try:
-                    made = pa.RecordBatch.from_pydict({name: list(values) for name, values in batch.items()})
-                    if writer is None:
-                        writer = pq.ParquetWriter(stream, _schema(made.schema), compression=compression)
-                    held.append(pa.Table.from_batches([made]).cast(writer.schema))
+                    made = pa.Table.from_pydict({name: list(values) for name, values in batch.items()})
+                    schema = made.schema if schema is None else _learnt(schema, made.schema)
+                    held.append(made.cast(schema))
                 except (pa.ArrowException, TypeError, ValueError) as error:
                     raise _unwritten(path, f"after record {count}: {error}") from error
                 count += made.num_rows
                 rows += made.num_rows
                 size += made.nbytes
                 if rows >= _ROWS or size >= _BYTES:
-                    writer.write_table(pa.concat_tables(held))
+                    if writer is None:
+                        schema = _schema(schema)
+                        writer = pq.ParquetWriter(stream, schema, compression=compression)
+                    writer.write_table(_joined(held, schema))
                     held, rows, size = [], 0, 0
             if writer is None:
-                writer = pq.ParquetWriter(stream, pa.schema([]), compression=compression)
+                schema = _schema(pa.schema([]) if schema is None else schema)
+                writer = pq.ParquetWriter(stream, schema, compression=compression)
             if held:
-                writer.write_table(pa.concat_tables(held))
+                writer.write_table(_joined(held, schema))
         finally:
             if writer is not None:
                 writer.close()
@@ -81,6 +85,18 @@ def _list(value: Any) -> Sequence[Any]:
     if value is None:
         return ()
     return value if isinstance(value, (list, tuple)) else (value,)
+
+
+def _learnt(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
+    """A schema with the types of another for columns that were None so far."""
+    if schema.names != other.names:
+        return schema
+    pairs = zip(schema, other, strict=True)
+    return pa.schema([after if pa.types.is_null(before.type) else before for before, after in pairs])
+
+
+def _joined(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
+    return pa.concat_tables([table.cast(schema) for table in tables])
 
 
 def _schema(schema: pa.Schema) -> pa.Schema:

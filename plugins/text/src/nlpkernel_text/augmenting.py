@@ -25,7 +25,8 @@ _WORDING = 0xA06
 
 
 class Augmenting:
-    """The augmentations of a plan. What becomes of a document is a function of (seed, epoch, document).
+    """The augmentations of a plan. What becomes of a document is a function of (seed, step,
+    document).
 
     The next window's rows are made by a thread while this one is trained on.
     """
@@ -42,26 +43,25 @@ class Augmenting:
         """The rows of the micro-batches of window `step`."""
         if self._ahead is not None and self._ahead[0] == step:
             return self._ahead[1].result()
-        return self._window(parts)
+        return self._window(step, parts)
 
     def begin(self, step: int, parts: Sequence[Part]) -> None:
         """Begin with window `step`, if that is not done."""
         if self._ahead is None or self._ahead[0] != step:
-            self._ahead = step, self._thread.submit(self._window, parts)
+            self._ahead = step, self._thread.submit(self._window, step, parts)
 
     def close(self) -> None:
         """End the thread."""
         self._thread.shutdown(cancel_futures=True)
 
-    def _window(self, parts: Sequence[Part]) -> list[Rows]:
-        # One epoch for the whole window, so that micro-batches of another size have the same wording.
-        return [self.rows(part.rows, parts[0].epoch) for part in parts]
+    def _window(self, step: int, parts: Sequence[Part]) -> list[Rows]:
+        return [self.rows(part.rows, step) for part in parts]
 
-    def rows(self, ids: Ids, epoch: int) -> Rows:
-        """The rows with these numbers, in the wording that they have in this epoch."""
+    def rows(self, ids: Ids, step: int) -> Rows:
+        """The rows with these numbers, in the wording that they have in this step."""
         packer, end = self._packer, self._tokenizer.end
         documents = packer.documents[ids]
-        tokens, sizes = encode(self._tokenizer, self.texts(documents, epoch))
+        tokens, sizes = encode(self._tokenizer, self.texts(documents, step))
         lengths = np.minimum(sizes + (end is not None), packer.window + 1)
         width = packer.window + 1 if packer.fixed else max(2, int(lengths.max(initial=0)))
         block = np.full((len(sizes), width), packer.pad, dtype=packer.stream.tokens.dtype)
@@ -74,14 +74,14 @@ class Augmenting:
                 block[row, size] = end
         return Rows(packer, packer.stream.starts[documents], lengths, of=documents, block=block)
 
-    def texts(self, documents: Ids, epoch: int) -> Sequence[str]:
-        """The wording of documents in an epoch. Raise DataError (TXT034) for an augmentation that leaves nothing."""
+    def texts(self, documents: Ids, step: int) -> Sequence[str]:
+        """The wording of documents in a step. Raise DataError (TXT034) for an augmentation that leaves nothing."""
         kept = self._packer.stream.texts
         assert kept is not None, "they are kept for plans that augment"
         texts: Sequence[str] = [kept[document] for document in documents.tolist()]
-        for number, (step, owner) in enumerate(zip(self._steps, self._owners, strict=True)):
-            keys = [key(self._seed, _WORDING, epoch, document, number) for document in documents.tolist()]
-            texts = step.apply(texts, np.array(keys, dtype=np.uint64))
+        for number, (one, owner) in enumerate(zip(self._steps, self._owners, strict=True)):
+            keys = [key(self._seed, _WORDING, step, document, number) for document in documents.tolist()]
+            texts = one.apply(texts, np.array(keys, dtype=np.uint64))
             if len(texts) != len(documents) or not all(texts):
                 raise fail(
                     DataError,

@@ -34,7 +34,7 @@ class Building:
         self._cache = Cache(run, text.cache.limit)
         self._stamps = [each.file.stamp() for each in corpus.files]
         with run.working("reading", self._bytes(), "bytes") as work:
-            self.raw_key = content_key(corpus, work)
+            self.raw_key = content_key(corpus, lambda file: file.digest(work.advance))
         self.clean_key = self.raw_key
         if text.stages:
             stages = [owned(run, each) for each in text.stages]

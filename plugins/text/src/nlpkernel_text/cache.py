@@ -23,10 +23,10 @@ from nlpkernel_text import __version__
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run
-    from nlpkernel.context import Task as Work
     from nlpkernel_text.corpus import Corpus
     from nlpkernel_text.fields import Fields
     from nlpkernel_text.origins import Listed
+    from nlpkernel_text.reading.files import File
 
 #: Raised when the files of an entry change their meaning.
 FORMAT = 2
@@ -47,24 +47,27 @@ class Entry:
     facts: Mapping[str, Any]
 
 
-def content_key(corpus: Corpus, work: Work) -> str:
-    """A key of the documents as their files have them: the content of all files, and the settings that they are read
-    by."""
-    text = corpus.text
-    digest = hashlib.sha256()
+def content_key(corpus: Corpus, digest: Callable[[File], str]) -> str:
+    """A key of the documents as their files have them: the content of all files, as `digest` tells it, and the settings
+    that they are read by."""
+    readers: dict[int, Any] = {}
+    for each in corpus.files:
+        readers.setdefault(id(each.format), owned(corpus.run, each.format))
     head = {
         "format": FORMAT,
         "version": __version__,
-        "on_error": text.on_error,
+        "on_error": corpus.text.on_error,
         "own": corpus.own,
-        "readers": [owned(corpus.run, each) for each in (text.format, *(one.format for one in text.sources))],
         "guessing": releases(["charset-normalizer"] if any(map(_guessed, corpus.files)) else []),
-        "files": [(each.file.format, each.file.encoding, _written(each.fields)) for each in corpus.files],
+        "files": [
+            (readers[id(each.format)], each.file.format, each.file.encoding, _written(each.fields))
+            for each in corpus.files
+        ],
     }
-    digest.update(json.dumps(head, sort_keys=True).encode())
+    found = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
     for each in corpus.files:
-        digest.update(each.file.digest(work.advance).encode())
-    return digest.hexdigest()
+        found.update(digest(each.file).encode())
+    return found.hexdigest()
 
 
 def derived_key(key: str, **more: Any) -> str:
@@ -106,16 +109,23 @@ def described(component: object) -> Any:
         if component.is_file():
             with component.open("rb") as stream:
                 return hashlib.file_digest(stream, "sha256").hexdigest()
-        return str(component)
+        # Not by its path: a folder may move. Who reads more of it than names and sizes says so by `files_read`.
+        inside = sorted(path for path in component.rglob("*") if path.is_file())
+        return [(path.relative_to(component).as_posix(), path.stat().st_size) for path in inside]
     if isinstance(component, Mapping):
         return {str(name): described(value) for name, value in component.items()}
     if isinstance(component, (list, tuple)):
         return [described(value) for value in component]
     if is_settings(type(component)):
         kind = type(component)
-        values = {field.name: described(getattr(component, field.name)) for field in fields_of(kind)}
-        # A component may read files that its settings do not name one by one: those in a folder.
-        files = component.files_read() if hasattr(component, "files_read") else ()
+        # It says itself what it reads of a folder that a setting names.
+        reads = getattr(component, "files_read", None)
+        found = {field.name: getattr(component, field.name) for field in fields_of(kind)}
+        values = {
+            name: "a folder" if reads and isinstance(value, Path) and value.is_dir() else described(value)
+            for name, value in found.items()
+        }
+        files = reads() if reads else ()
         values["files read"] = [[file.name, described(file)] for file in files]
         return {"class": f"{kind.__module__}:{kind.__qualname__}", "settings": values}
     return component
@@ -215,7 +225,7 @@ class Cache:
             facts["files"] = {path.relative_to(aside).as_posix(): _facts(path) for path in paths}
             written = json.dumps(facts, indent=1)
             (aside / _FACTS).write_text(f"{_digest(written)}\n{written}", encoding="utf-8")
-            (aside / _USED).touch()
+            _touch(aside)
             if replace:
                 # Renamed before it is removed: nobody may find half of it.
                 old = Path(tempfile.mkdtemp(prefix=".building-", dir=self.root))
@@ -247,14 +257,16 @@ class Cache:
         except (OSError, ValueError) as error:
             return None, f"{type(error).__name__}: {error}"
         with suppress(OSError):
-            (folder / _USED).touch()
+            _touch(folder)
         return Entry(folder, facts), ""
 
     def _sweep(self) -> None:
         """Remove what processes left that were killed while they built, a day ago or earlier."""
         for path in self.root.glob(".building-*"):
             try:
-                old = time.time() - path.stat().st_mtime > _DAY
+                # A file that is being written changes its own time, and not that of the folder.
+                newest = max(each.stat().st_mtime for each in (path, *path.rglob("*")))
+                old = time.time() - newest > _DAY
             except FileNotFoundError:
                 continue
             if old:
@@ -276,6 +288,13 @@ def _facts(path: Path) -> dict[str, Any]:
 def size_of(folder: Path) -> int:
     """Bytes of all files in a folder and below; 0 where it is not there."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _touch(folder: Path) -> None:
+    """The entry is used now. By our own clock: that of a file system may stand still for milliseconds."""
+    now = time.time_ns()
+    (folder / _USED).touch()
+    os.utime(folder / _USED, ns=(now, now))
 
 
 def _used(folder: Path) -> float:

@@ -22,19 +22,20 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "TXT004": (
         "a record is broken",
-        "A line of a JSONL file is no JSON object, or a row of a CSV or TSV file does not have the columns of the\n"
-        'header or has a quote that does not end. Mend the file, or write `on_error = "skip"` to leave the\n'
-        "record out and count it in the run's report.",
+        "A line of a JSONL file is no JSON object, more follows the end of a JSON file's records, a row of a CSV or\n"
+        "TSV file does not have the columns of the header or has a quote that does not end, or a line is longer than\n"
+        '256 MiB. Mend the file, or write `on_error = "skip"` to leave it out and count it in the report.',
     ),
     "TXT005": (
         "a record has no text",
-        "The text of a record is taken from the key that `field` names. This record does not have the key, or its\n"
-        'value is no text. Write the right name for `field`, or `on_error = "skip"` to leave such records out.',
+        "`fields` says which key of a record holds its text, its label and so on; without it the text is under the\n"
+        "key text. This record does not have the key, or its value cannot be used. Write the right name\n"
+        '(`fields = { text = "..." }`), or `on_error = "skip"` to leave such records out.',
     ),
     "TXT006": (
         "a file has no such column",
-        "The first line of a CSV or TSV file names its columns, and the one that `field` names is not among them.\n"
-        "The message lists those found.",
+        "The first line of a CSV or TSV file names its columns, and one that `fields` names is not among them. The\n"
+        'message lists those found. Write the right name: `fields = { text = "..." }`.',
     ),
     "TXT007": (
         "the format of a file is not known",
@@ -184,5 +185,10 @@ CODES: dict[str, tuple[str, str]] = {
         "a stream cannot do that",
         "With `stream` nothing is held. What needs all documents is not to be had then: stages that find\n"
         "duplicates, a number of epochs, a share for validation. Leave it out, or leave `stream` out.",
+    ),
+    "TXT036": (
+        "some documents have a label or a weight, and some have none",
+        "A label or weight is for all documents or for none. Files of plain text have none; sources of a mixture may\n"
+        "name their own `fields`. The message names a file of each kind.",
     ),
 }

@@ -106,6 +106,8 @@ class Text:
             yield "validation", "`validation_paths` are the validation split, so there is no share to take"
         if self.validation_paths and self.split == "tail":
             yield "split", "`validation_paths` are the validation split, so nothing is split"
+        if self.sources and self.split == "tail" and self.share:
+            yield "split", "the last characters of a mixture are those of its last source alone"
         if self.long != "split" and self.pack != "rows":
             yield "long", f'`long = "{self.long}"` has a meaning only with `pack = "rows"`'
         if self.augment and (self.pack != "rows" or self.long == "split"):
@@ -146,7 +148,7 @@ class Text:
                 'a stream is read in order: write "shuffle" (drawn from `buffer` rows) or "order"',
             )
         for name in ("label", "weight"):
-            if name in self.fields:
+            if name in self.fields or any(name in (source.fields or ()) for source in self.sources):
                 yield "fields", f"the rows of a stream have no {name}"
         if any(source.weight for source in self.sources) or self.temperature != 1:
             yield (

@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 
 from nlpkernel.errors import DataError, Place, fail
+from nlpkernel.hookspecs.reader import Records
 from nlpkernel.sampling import key, permute
 from nlpkernel_text.chunks import Chunk
 from nlpkernel_text.origins import Listed, Origin, origins, own_files
@@ -52,12 +53,13 @@ class Corpus:
         self.origins: Sequence[Origin] = origins(text, run)
         own = own_files(text, run)
         files = [file for origin in self.origins for file in origin.files]
-        both = {file.file.where for file in files} & {file.file.where for file in own}
+        trained = {each.file.identity for each in files}
+        both = [file.shown for file in own if file.file.identity in trained]
         if both:
             raise fail(
                 DataError,
                 "TXT009",
-                f"{next(iter(sorted(both)))} is named by `paths` and by `validation_paths`",
+                f"{both[0]} is named by `paths` and by `validation_paths`",
                 hint="what is validated on must not be trained on",
             )
         self.files: Sequence[Listed] = (*files, *own)
@@ -191,11 +193,15 @@ class Corpus:
     # -- read ----------------------------------------
 
     def _read(self, number: int, faults: Faults) -> Iterator[Chunk]:
-        file, reader, fields = attrs.astuple(self.files[number], recurse=False)
-        for records in read(reader, file, fields.columns, faults):
-            chunk = fields.chunk(records, file.shown, reader.unit, faults)
-            if chunk.texts:
-                yield chunk
+        listed = self.files[number]
+        for records in read(listed.reader, listed.file, listed.fields.columns, faults):
+            for part in _apart(records):
+                chunk = listed.fields.chunk(part, listed.shown, listed.reader.unit, faults)
+                if chunk.texts:
+                    yield chunk
+                elif not (part.opens and part.closes):
+                    # An empty piece of a document, which may be its last.
+                    yield Chunk([""], part.places, part.opens, part.closes)
 
     def _check(self, hint: str | None) -> None:
         if not self.size.documents:
@@ -229,6 +235,26 @@ class _HeldOut:
             self._block = permute(np.arange(first, last), self.total, _HOLD_OUT) < self.held
             self._start = first
         return self._block[first - self._start : end - self._start]
+
+
+def _apart(records: Records) -> Iterator[Records]:
+    """Pieces of documents by themselves, and whole ones together."""
+    count = len(records.places)
+    if count == 1 or (records.opens and records.closes):
+        yield records
+        return
+    first, last = int(not records.opens), count - int(not records.closes)
+
+    def some(start: int, stop: int, opens: bool, closes: bool) -> Records:
+        columns = {name: values[start:stop] for name, values in records.columns.items()}
+        return Records(columns, records.places[start:stop], opens, closes)
+
+    if first:
+        yield some(0, 1, False, True)
+    if last > first:
+        yield some(first, last, True, True)
+    if last < count:
+        yield some(last, count, True, False)
 
 
 def _picked(chunk: Chunk, at: Iterable[int]) -> Chunk:

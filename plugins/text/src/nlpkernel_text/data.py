@@ -11,6 +11,7 @@ import numpy as np
 from nlpkernel.hookspecs.communicator import Requirements
 from nlpkernel.hookspecs.data import Microbatch
 from nlpkernel.sampling import key
+from nlpkernel_text.accounts import OWNER
 from nlpkernel_text.length import steps_for
 from nlpkernel_text.packing import Packer, Rows
 from nlpkernel_text.recent import Recent
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from nlpkernel_text.augmenting import Augmenting
     from nlpkernel_text.codec import TextCodec
 
-#: Whose what is counted and said is.
-OWNER = "data text"
 #: Purpose of a key.
 _DRAWN = 0xD4A3
 

@@ -107,11 +107,20 @@ class Fields:
                 what = f"the value of {template.columns[0]!r} {wrong} {shown}"
                 faults.broken(BROKEN, "TXT005", what, place)
                 return None
-            found[name] = value
+            found[name] = value if name == TEXT else _simple(value)
         if not found[TEXT]:
             faults.count(EMPTY)
             return None
         return found
+
+
+def _simple(value: Any) -> Any:
+    """A value as stages get it and the cache keeps it; what is more than that as JSON, or as text."""
+    if value is None or isinstance(value, (str, bool, float)):
+        return value
+    if isinstance(value, int):
+        return value if -(1 << 63) <= value < 1 << 64 else str(value)
+    return json.dumps(value) if isinstance(value, (list, dict)) else str(value)
 
 
 def _no_label(value: object) -> str | None:

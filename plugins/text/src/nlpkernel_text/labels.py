@@ -18,10 +18,25 @@ class Labels:
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
+        #: Whether documents have a column, and one file of which that is so.
+        self._has: dict[str, tuple[bool, str]] = {}
         #: Labels of the training split.
         self._trained: set[str] = set()
         #: Where each label that only validation has had so far comes from.
         self._only: dict[str, Place] = {}
+
+    def expect(self, column: str, has: bool, place: int, shown: str) -> None:
+        """Documents from here on have a column or do not have it. Raise DataError (TXT036) where others differ."""
+        there, other = self._has.setdefault(column, (has, shown))
+        if there != has:
+            without, having = (other, shown) if has else (shown, other)
+            raise fail(
+                DataError,
+                "TXT036",
+                f"documents of {without} have no {column}, and those of {having} have one",
+                place=Place(shown, place, 1),
+                hint=f"give all of them a {column} (`fields`), or none",
+            )
 
     def number(self, values: Sequence[Any], train: bool, places: Sequence[int], shown: str) -> Ids:
         """The numbers for now of some documents' labels, which come from these places of a file."""
@@ -46,7 +61,7 @@ class Labels:
                     "TXT033",
                     f"the label {name!r} is in the validation split and never in the training split",
                     place=place,
-                    hint=f"the labels of the training split are: {', '.join(sorted(self._trained, key=_order))}",
+                    hint=f"the labels of the training split are: {_listed(sorted(self._trained, key=_order))}",
                 )
         whole = all(map(_whole, self._numbers))
         names = tuple(sorted(self._numbers, key=int if whole else str))
@@ -59,6 +74,11 @@ class Labels:
 def name_of(value: Any) -> str:
     """A label as text: the same for 5 and "5"."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _listed(names: Sequence[str], most: int = 20) -> str:
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _whole(name: str) -> bool:

@@ -36,11 +36,11 @@ def _by_size(tokens: int, sampler: Sampler, packer: Packer) -> int:
 def _by_count(tokens: int, sampler: Sampler, packer: RowPacker) -> int:
     """By counting, because rows differ in length; whole epochs at once where windows end with them and each holds every
     row once."""
-    step, left = 0, tokens
+    step, left, lengths = 0, tokens, packer.lengths
     if isinstance(sampler, Windows) and sampler.partial == "step" and sampler.order is None:
         whole = (tokens - 1) // packer.tokens
         step, left = whole * int(sampler.per_epoch), tokens - whole * packer.tokens
     while left > 0:
-        left -= sum(int(packer.lengths[part.rows].sum()) for part in sampler.window(step))
+        left -= sum(int(lengths[part.rows].sum()) for part in sampler.window(step))
         step += 1
     return step

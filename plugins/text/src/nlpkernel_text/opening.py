@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +12,13 @@ import numpy as np
 from nlpkernel.errors import DataError, fail
 from nlpkernel.hookspecs.data import Data, DataInfo, SplitInfo
 from nlpkernel.hookspecs.sampler import Group, Sampler, Samples
+from nlpkernel_text.accounts import OWNER, account, account_stages
 from nlpkernel_text.augmenting import Augmenting
 from nlpkernel_text.building import TOKENIZER, Building
 from nlpkernel_text.cache import Entry, described
-from nlpkernel_text.cleaning.work import Tally, counts_of
 from nlpkernel_text.codec import TextCodec
 from nlpkernel_text.corpus import Corpus
-from nlpkernel_text.data import OWNER, TextData
+from nlpkernel_text.data import TextData
 from nlpkernel_text.packing import Packer, RowPacker
 from nlpkernel_text.streams import open_stream
 
@@ -58,9 +58,8 @@ def open_text(text: Text, run: Run) -> Data:
     )
     groups = _groups(text, corpus, packers["train"])
     rows = {name: described(getattr(text, name)) for name in _ROWS}
-    weights = [group.weight for group in groups]
     fingerprint = hashlib.sha256(
-        json.dumps([building.tokens_key, rows, weights], sort_keys=True).encode()
+        json.dumps([building.tokens_key, rows, groups], sort_keys=True).encode()
     ).hexdigest()
     info = DataInfo(
         task=task.name,
@@ -85,25 +84,6 @@ def open_text(text: Text, run: Run) -> Data:
         augmenting=Augmenting(run, text.augment, packers["train"], tokenizer) if text.augment else None,
         kept_bytes=text.cache.batches,
     )
-
-
-def account(run: Run, facts: Mapping[str, Any]) -> None:
-    """Count what was left out, also where it was left out by the process that made the cache."""
-    for what, number in sorted(facts["counts"].items()):
-        run.count(OWNER, what, number)
-    if facts["first"]:
-        message = (
-            f"records were left out ({facts['hint'].removeprefix('found: ')}); the first: {facts['first']}"
-        )
-        run.notice(OWNER, message, level="warning")
-
-
-def account_stages(run: Run, facts: Mapping[str, Any]) -> None:
-    """Count what the stages dropped, changed and counted, and say what they have to say."""
-    for (source, what), number in sorted(counts_of(map(Tally.of, facts["stages"])).items()):
-        run.count(source, what, number)
-    for line in facts["said"]:
-        run.notice(OWNER, f"stage {line}")
 
 
 def _groups(text: Text, corpus: Corpus, packer: Packer) -> list[Group]:
@@ -184,10 +164,8 @@ def _packers(text: Text, run: Run, corpus: Corpus, entry: Entry, tokenizer: Toke
 
 
 def _account_rows(run: Run, name: str, packer: RowPacker) -> None:
-    run.count(OWNER, f"documents of one token ({name})", packer.short)
-    if packer.long != "split":
-        done = "truncated" if packer.long == "truncate" else "skipped"
-        run.count(OWNER, f"documents longer than the window, {done} ({name})", packer.longer)
+    for what, number in packer.left_out().items():
+        run.count(OWNER, f"{what} ({name})", number)
 
 
 def _why(packer: Packer, text: Text) -> str | None:

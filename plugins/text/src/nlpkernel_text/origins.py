@@ -9,9 +9,11 @@ import attrs
 
 from nlpkernel.errors import DataError, fail
 from nlpkernel.hookspecs.reader import Reader
+from nlpkernel_text.accounts import OWNER
 from nlpkernel_text.fields import Fields
 from nlpkernel_text.reading.by_name import ByName
 from nlpkernel_text.reading.components import Auto
+from nlpkernel_text.reading.faults import Faults
 from nlpkernel_text.reading.files import File
 from nlpkernel_text.reading.finding import find_files, stdlib_files
 
@@ -22,11 +24,12 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Listed:
-    """A file with what reads it, and which of its columns are what."""
+    """A file with what reads it, and which of its columns are what. format: the component that the reader is from."""
 
     file: File
     reader: Reader
     fields: Fields
+    format: object
 
     @property
     def shown(self) -> str:
@@ -47,7 +50,9 @@ def origins(text: Text, run: Run) -> list[Origin]:
     """The sources of a plan, in order. Raise DataError for a path that names nothing, and for one that two name."""
     if not text.sources:
         files = (
-            stdlib_files() if text.source == "stdlib" else _find((*text.paths, *text.urls), text, text.format)
+            stdlib_files()
+            if text.source == "stdlib"
+            else _find((*text.paths, *text.urls), text, run, text.format)
         )
         return [Origin(text.source or "", _listed(files, text.format, text.fields, run), 0.0)]
     found, seen = [], dict[str, str]()
@@ -56,31 +61,41 @@ def origins(text: Text, run: Run) -> list[Origin]:
         format = text.format if source.format is None else source.format
         fields = text.fields if source.fields is None else source.fields
         encoding = source.encoding or text.encoding
-        files = _find((*source.paths, *source.urls), text, format, f"sources[{number}].paths", encoding)
+        files = _find((*source.paths, *source.urls), text, run, format, f"sources[{number}].paths", encoding)
         for file in files:
-            if file.where in seen:
+            if file.identity in seen:
                 raise fail(
                     DataError,
                     "TXT009",
-                    f"{file.shown} is named by the sources {seen[file.where]!r} and {name!r}",
+                    f"{file.shown} is named by the sources {seen[file.identity]!r} and {name!r}",
                     hint="name each file once; to see one more often, give its source a weight",
                 )
-            seen[file.where] = name
+            seen[file.identity] = name
         found.append(Origin(name, _listed(files, format, fields, run), source.weight or 0.0))
     return found
 
 
 def own_files(text: Text, run: Run) -> tuple[Listed, ...]:
     """The plan's own validation files."""
-    files = _find(text.validation_paths, text, text.format, "validation_paths")
+    files = _find(text.validation_paths, text, run, text.format, "validation_paths")
     return _listed(files, text.format, text.fields, run)
 
 
 def _find(
-    paths: Sequence[Any], text: Text, format: object, setting: str = "paths", encoding: str | None = None
+    paths: Sequence[Any],
+    text: Text,
+    run: Run,
+    format: object,
+    setting: str = "paths",
+    encoding: str | None = None,
 ) -> list[File]:
     name = "auto" if isinstance(format, Auto) else "text"
-    return find_files(paths, name, setting, encoding=encoding or text.encoding, storage=text.storage)
+    faults = Faults(text.on_error == "skip")
+    encoding = encoding or text.encoding
+    found = find_files(paths, name, setting, encoding=encoding, storage=text.storage, faults=faults)
+    for what, number in faults.counts.items():
+        run.count(OWNER, what, number)
+    return found
 
 
 def _listed(files: Sequence[File], format: Any, written: Mapping[str, str], run: Run) -> tuple[Listed, ...]:
@@ -91,5 +106,5 @@ def _listed(files: Sequence[File], format: Any, written: Mapping[str, str], run:
         mine = reader.of(file) if isinstance(reader, ByName) else reader
         # Plain text among other files has its text and nothing else.
         bare = isinstance(reader, ByName) and file.format == "text"
-        listed.append(Listed(file, mine, plain if bare else fields))
+        listed.append(Listed(file, mine, plain if bare else fields, format))
     return tuple(listed)

@@ -295,6 +295,12 @@ class RowPacker(Packer):
         self.samples = len(begins)
         self.tokens = int((self._lengths - 1).sum())
 
+    def left_out(self) -> dict[str, int]:
+        """What of the documents is in no row, by its name in the report."""
+        done = {"split": None, "truncate": "truncated", "skip": "skipped"}[self.long]
+        longer = {f"documents longer than the window, {done}": self.longer} if done else {}
+        return {"documents of one token": self.short, **longer}
+
     @property
     def labels(self) -> Ids | None:
         """See Packer."""

@@ -108,6 +108,9 @@ class StreamWriter:
         places[:, 0] = file
         places[:, 1] = np.asarray(chunk.lines)[begun]
         places.tofile(self._files["where"])
+        for column in (LABEL, WEIGHT):
+            if any(chunk.texts):
+                self._labels.expect(column, column in chunk.columns, chunk.lines[0], shown)
         if LABEL in chunk.columns:
             train = self._name == "train"
             numbers = self._labels.number(chunk.columns[LABEL], train, chunk.lines, shown)
@@ -119,7 +122,9 @@ class StreamWriter:
             self._add_texts(chunk.texts, sizes, begun)
         self.length += len(ids)
         self.documents += len(begins)
-        self._open = not chunk.closes
+        # A document that has no token yet has not begun.
+        goes_on = self._open and not chunk.opens and len(sizes) == 1
+        self._open = not chunk.closes and (goes_on or bool(sizes[-1]))
 
     def close(self) -> None:
         """Finish the files."""

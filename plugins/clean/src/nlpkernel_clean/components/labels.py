@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 from nlpkernel import component, hookimpl, setting
 
 if TYPE_CHECKING:
-    from nlpkernel.context import Run
     from nlpkernel.hookspecs.stage import Stage
 
 
@@ -31,8 +30,8 @@ class LabelNoise:
     )
 
     @hookimpl
-    def create_stage(self, run: Run) -> Stage:
+    def create_stage(self) -> Stage:
         """Make it. Raises DataError where scikit-learn is not installed, or `drop` cannot be read."""
         from nlpkernel_clean.noise import Noise
 
-        return Noise(self, run.seed)
+        return Noise(self)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgpack  # type: ignore[import-untyped]
 
+from nlpkernel.errors import DataError, fail
 from nlpkernel_text.chunks import Chunk
 from nlpkernel_text.cleaning.batches import Batch
 
@@ -28,7 +29,15 @@ def write(path: Path, batches: Iterable[Batch]) -> dict[str, list[int]]:
                 facts[2] += sum(map(len, texts))
                 columns = {name: list(values[first:last]) for name, values in batch.columns.items()}
                 kept = {"file": file, "texts": texts, "places": list(batch.places[first:last])}
-                stream.write(packer.pack({**kept, "columns": columns}))
+                try:
+                    stream.write(packer.pack({**kept, "columns": columns}))
+                except UnicodeEncodeError as error:
+                    raise fail(
+                        DataError,
+                        "TXT031",
+                        f"a stage gave a text with half a surrogate pair, which is no character: {error.object[:80]!r}",
+                        hint="the stage has to give whole characters",
+                    ) from error
     return files
 
 

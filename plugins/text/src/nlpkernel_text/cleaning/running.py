@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nlpkernel_text.cleaning.batches import Batch
 from nlpkernel_text.cleaning.processes import Processes
-from nlpkernel_text.cleaning.work import Tally, Watch, apply, counts_of, names_of, open_stages
+from nlpkernel_text.cleaning.work import Tally, Watch, apply, counts_of, finish, names_of, open_stages
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run
@@ -57,11 +57,7 @@ class Cleaning:
 
     def finish(self, folder: Callable[[str], Path]) -> list[str]:
         """End each stage, which may write into `folder` of its name; what a person should read now."""
-        return [
-            f"{opened.name}: {line}"
-            for opened in self._stages
-            for line in opened.stage.finish(folder(opened.name))
-        ]
+        return [line for opened in self._stages for line in finish(opened, folder(opened.name))]
 
     def close(self) -> None:
         """End the processes."""

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from nlpkernel.errors import DataError, fail
+from nlpkernel.errors import DataError, NlpkernelError, fail
 from nlpkernel.hookspecs.stage import Documents, Outcome, Stage
 from nlpkernel_text.cleaning.batches import Batch, Names
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run
+
+_T = TypeVar("_T")
 
 #: Why a document is dropped whose text a stage has emptied.
 EMPTIED = "nothing left of the text"
@@ -71,7 +75,6 @@ class Opened:
 
     name: str
     stage: Stage
-    first: int = 0
 
 
 #: Told what a stage made of a batch: its name, the batch, and the outcome.
@@ -96,6 +99,29 @@ def open_stages(run: Run, components: Sequence[object], names: Sequence[str]) ->
     ]
 
 
+def finish(opened: Opened, folder: Path) -> list[str]:
+    """End a stage; what a person should read now."""
+    said = _asked(opened.name, lambda: opened.stage.finish(folder), ())
+    return [f"{opened.name}: {line}" for line in said or ()]
+
+
+def _asked(name: str, ask: Callable[[], _T], names: Sequence[str]) -> _T:
+    """What a stage answers. Raise DataError (TXT031) with its name for an error that is its own."""
+    try:
+        return ask()
+    except NlpkernelError:
+        raise
+    except Exception as error:
+        where = f" at the documents {names[0]} to {names[-1]}" if names else " at its end"
+        raise fail(
+            DataError,
+            "TXT031",
+            f"the stage {name} raised {type(error).__name__}{where}: {error}",
+            owner=name,
+            hint="`nlpkernel data PLAN --trace DOCUMENT` shows what each stage does to one",
+        ) from error
+
+
 def apply(
     stages: Sequence[Opened], batch: Batch, shown: Sequence[str], watch: Watch | None = None
 ) -> tuple[Batch, list[Tally]]:
@@ -107,8 +133,8 @@ def apply(
         tallies.append(tally)
         if not len(batch):
             continue
-        outcome = opened.stage.apply(Documents(batch.texts, batch.columns, Names(shown, batch), opened.first))
-        opened.first += len(batch)
+        documents = Documents(batch.texts, batch.columns, Names(shown, batch))
+        outcome = _asked(opened.name, partial(opened.stage.apply, documents), documents.names)
         texts = batch.texts if outcome.texts is None else outcome.texts
         if len(texts) != len(batch) or any(not 0 <= number < len(batch) for number in outcome.dropped):
             raise fail(
@@ -133,7 +159,7 @@ def apply(
             )
         )
         tally.dropped.update(dropped.values())
-        tally.counts.update(outcome.counts)
+        tally.counts.update({what: int(number) for what, number in outcome.counts.items()})
         if watch is not None:
             watch(opened.name, batch, attrs.evolve(outcome, dropped=dropped))
         batch = batch.kept(texts, dropped)

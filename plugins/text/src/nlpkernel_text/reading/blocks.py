@@ -15,10 +15,13 @@ from nlpkernel_text.reading.faults import Skipped, snippet
 
 #: Bytes read at once.
 BLOCK = 1 << 20
+#: Longest line, in bytes: a file that has no lines would be held as a whole otherwise.
+LONGEST = 1 << 28
 
 
 class Block(NamedTuple):
-    """Text that begins with line `line` (from 1). `text` is None for one line that is not UTF-8 and is skipped."""
+    """Text that begins with line `line` (from 1). `text` is None for one line that is skipped: it is not UTF-8,
+    or too long."""
 
     line: int
     text: str | None
@@ -27,11 +30,18 @@ class Block(NamedTuple):
 def whole_lines(source: Source, faults: Faults) -> Iterator[Block]:
     """A file in blocks of whole lines, without its byte-order mark; the last line may lack its end.
 
-    A block is about a mebibyte, or as long as a longer line. A line that is not UTF-8 stops, or is a block of
-    its own without text.
+    A block is about a mebibyte, or as long as a longer line. A line that is not UTF-8, or longer than
+    LONGEST, stops, or is a block of its own without text.
     """
-    line, offset = 1, 0
-    for data in _byte_blocks(source):
+    line = 1
+    for offset, data in _byte_blocks(source):
+        if data is None:
+            what = f"the line has more than {LONGEST:,} bytes"
+            hint = 'break it up, or write on_error = "skip"'
+            faults.broken("lines that are too long", "TXT004", what, Place(source.shown, line, 1), hint)
+            yield Block(line, None)
+            line += 1
+            continue
         start = len(codecs.BOM_UTF8) if offset == 0 and data.startswith(codecs.BOM_UTF8) else 0
         try:
             yield Block(line, data[start:].decode("utf-8"))
@@ -47,7 +57,6 @@ def whole_lines(source: Source, faults: Faults) -> Iterator[Block]:
                 yield Block(line, text)
                 line += 1
                 at += len(raw)
-        offset += len(data)
 
 
 def pieces(source: Source, faults: Faults) -> Iterator[str]:
@@ -90,18 +99,34 @@ def lines_of(text: str) -> list[str]:
     return lines
 
 
-def _byte_blocks(source: Source) -> Iterator[bytes]:
+def _byte_blocks(source: Source) -> Iterator[tuple[int, bytes | None]]:
+    """Whole lines, and the number of bytes before them; None for a line that is too long, of which only so much is read
+    before it is given."""
     pending: list[bytes] = []
+    # Where `pending` begins and how long it is; whether it is the rest of a line that is too long.
+    offset = size = 0
+    over = False
     with source.open() as stream:
         while read := stream.read(BLOCK):
-            cut = read.rfind(b"\n") + 1
-            if not cut:
-                pending.append(read)
-                continue
-            yield b"".join((*pending, read[:cut]))
-            pending = [read[cut:]]
+            if over:
+                if not (end := read.find(b"\n") + 1):
+                    offset += len(read)
+                    continue
+                over = False
+                offset += end
+                read = read[end:]
+            if cut := read.rfind(b"\n") + 1:
+                yield offset, b"".join((*pending, read[:cut]))
+                offset += size + cut
+                pending, size, read = [], 0, read[cut:]
+            pending.append(read)
+            size += len(read)
+            if size > LONGEST:
+                yield offset, None
+                offset += size
+                pending, size, over = [], 0, True
     if rest := b"".join(pending):
-        yield rest
+        yield offset, rest
 
 
 def _split_lines(data: bytes) -> Iterator[bytes]:

@@ -62,7 +62,8 @@ class Picker:
 def lacking(faults: Faults, record: Mapping[str, Any], name: str, place: Place) -> None:
     """A record does not have the column `name`."""
     keys = ", ".join(map(str, record)) or "none"
-    faults.broken(BROKEN, "TXT005", f"the record has no key {name!r}; it has: {keys}", place)
+    hint = 'write the right name in `fields` (fields = { text = "..." }), or on_error = "skip"'
+    faults.broken(BROKEN, "TXT005", f"the record has no key {name!r}; it has: {keys}", place, hint)
 
 
 def without_halves(records: Records, shown: str, faults: Faults) -> Records | None:

@@ -58,7 +58,7 @@ class JsonLines:
 
     @hookimpl
     def write_records(self, path: Path, batches: Iterable[Mapping[str, Sequence[Any]]]) -> int:
-        """An object a line; packed with gzip where the name ends in .gz."""
+        """An object a line; packed where the name ends in .gz, .bz2, .xz or .zst."""
         from nlpkernel_text.reading.writing import write_jsonl
 
         return write_jsonl(path, batches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -9,7 +10,7 @@ from nlpkernel.errors import DataError, Place, fail
 from nlpkernel.hookspecs.reader import Faults, Records, Source
 from nlpkernel_text.reading.columns import BROKEN
 from nlpkernel_text.reading.faults import Damaged, snippet
-from nlpkernel_text.reading.tables import bare_rows, quoted_rows
+from nlpkernel_text.reading.tables import Line, are_rows, bare_rows, quoted_rows
 
 #: Rows that are given at once.
 _ROWS = 1024
@@ -34,7 +35,12 @@ class Table:
 
     def read(self, source: Source, columns: Sequence[str], faults: Faults) -> Iterator[Records]:
         """See Reader."""
-        rows = (quoted_rows if self.quoting else bare_rows)(source, faults, self.separator)
+        again: deque[Line] = deque()
+        rows = (
+            quoted_rows(source, faults, self.separator, again)
+            if self.quoting
+            else bare_rows(source, faults, self.separator)
+        )
         names: Sequence[str]
         if self.columns is not None:
             names, header = self.columns, 0
@@ -58,6 +64,8 @@ class Table:
                         what = f"the row has {len(fields)} columns and `columns` names {width}"
                     message = f"{what}: {snippet(self.separator.join(fields), 0)}"
                     faults.broken(BROKEN, "TXT004", message, Place(source.shown, row.line, 1))
+                    if are_rows(row.rest, self.separator, width):
+                        again.extendleft(reversed(row.rest))
                     continue
                 if only is not None:
                     values[0].append(fields[only])
@@ -85,5 +93,5 @@ def _at(source: Source, name: str, names: Sequence[str], header: int) -> int:
         "TXT006",
         f"there is no column {name!r}; the columns are: {', '.join(names)}",
         place=Place(source.shown, header, 1) if header else Place(source.shown),
-        hint="write the column's name for `field`",
+        hint='write the column\'s name in `fields`: fields = { text = "..." }',
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -66,6 +67,11 @@ class File:
         if self.remote is not None:
             raise ValueError(f"{self.shown} is not on this machine")
         return Path(self.where)
+
+    @property
+    def identity(self) -> str:
+        """What two names of the same file have in common: where it lies, without links; the URL of a remote one."""
+        return os.path.realpath(self.where) if self.remote is None else self.where
 
     @property
     def local(self) -> Path | None:

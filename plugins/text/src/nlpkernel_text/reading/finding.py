@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import glob
 import os
+import stat
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from nlpkernel.errors import DataError, Place, fail
+from nlpkernel_text.reading.faults import Faults
 from nlpkernel_text.reading.files import File
 from nlpkernel_text.reading.remote import Remote
 from nlpkernel_text.reading.suffixes import (
@@ -36,22 +38,26 @@ def find_files(
     *,
     encoding: str = "utf-8",
     storage: Mapping[str, Any] | None = None,
+    faults: Faults | None = None,
 ) -> list[File]:
-    """The files that `paths` name, each once: in the order of the plan, those of a folder or pattern by name.
+    """The files that `paths` name, each once, also where it has several names: in the order of the plan, those of a
+    folder or pattern by name.
 
-    A path may be a URL, for whose driver `storage` are options. A folder stands for all files in it and below, hidden
-    ones left out. With the format "auto" the ends of names say how files are read; another name is that of the reader
-    for all of them. Raises DataError where a path is not there, a pattern fits nothing, or "auto" does not know.
+    A path may be a URL, for whose driver `storage` are options. A folder stands for all files in it and below, also
+    behind links; hidden ones, pipes and devices are left out. `faults` says what becomes of a link that leads nowhere
+    in a folder; otherwise it is an error. With the format "auto" the ends of names say how files are read; another
+    name is that of the reader for all of them. Raises DataError where a path is not there, a pattern fits nothing, or
+    "auto" does not know.
     """
     found: dict[str, File] = {}
     for path in paths:
         place = local_path(path)
         if isinstance(place, Path):
-            for each in _expand(place, setting):
-                if str(each) not in found:
+            for each in _expand(place, setting, faults or Faults(False)):
+                if (identity := os.path.realpath(each)) not in found:
                     name, packing = _reading(each, format)
                     kind = encoding if _is_text(name) else None
-                    found[str(each)] = File(str(each), show(each), name, packing, kind)
+                    found[identity] = File(str(each), show(each), name, packing, kind)
             continue
         remote = Remote(place, storage or {})
         for url in _expand_url(place, remote, setting):
@@ -103,14 +109,22 @@ def local_path(path: Path | str) -> Path | str:
     return Path(unquote(rest.removeprefix("localhost"))) if protocol.lower() in ("file", "local") else path
 
 
-def _expand(path: Path, setting: str) -> Iterable[Path]:
+def _expand(path: Path, setting: str, faults: Faults) -> Iterable[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        files = list(_below(path))
+        files = list(_files(_below(path), faults))
         if not files:
             raise fail(DataError, "TXT001", f"the folder {show(path)} of `{setting}` holds no files")
         return files
+    if path.exists():
+        raise fail(
+            DataError,
+            "TXT020",
+            f"{show(path)} of `{setting}` is no file but {_kind(path)}",
+            place=Place(str(path)),
+            hint="write what it gives to a file, and name that",
+        )
     base, pattern = _split(path)
     if not glob.has_magic(str(pattern)):
         wanted = base / pattern
@@ -120,11 +134,10 @@ def _expand(path: Path, setting: str) -> Iterable[Path]:
             "TXT001",
             f"{show(path)} of `{setting}` is not there",
             place=Place(str(path)),
-            hint=f"did you mean {near[0]}?" if near else None,
+            hint=_dangling(path) or (f"did you mean {near[0]}?" if near else None),
         )
     # What exists is taken by its name, so that brackets in the folder of the plan are no pattern.
-    matches = glob.iglob(os.path.join(glob.escape(str(base)), str(pattern)), recursive=True)
-    files = sorted((Path(match) for match in matches if os.path.isfile(match)), key=Path.as_posix)
+    files = sorted(_files(set(_matches(base, pattern.parts)), faults), key=Path.as_posix)
     if not files:
         raise fail(
             DataError,
@@ -146,10 +159,62 @@ def _split(path: Path) -> tuple[Path, Path]:
     return base, Path()
 
 
+def _files(paths: Iterable[Path], faults: Faults) -> Iterator[Path]:
+    """The regular files among what folders hold, which may be folders, pipes and links that lead nowhere too."""
+    for path in paths:
+        if path.is_file():
+            yield path
+        elif not path.exists() and (hint := _dangling(path)) is not None:
+            what = "the file cannot be read: it is a link to a file that is not there"
+            faults.broken("links that lead nowhere", "TXT020", what, Place(show(path)), hint)
+
+
+def _dangling(path: Path) -> str | None:
+    """What a link that leads nowhere names, as a hint."""
+    if not path.is_symlink():
+        return None
+    return f"the link is dangling: it names {os.readlink(path)}; remove it, or bring back what it names"
+
+
+def _kind(path: Path) -> str:
+    """What a path is that is neither file nor folder."""
+    mode = path.stat().st_mode
+    kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
+
+
 def _below(folder: Path) -> Iterator[Path]:
-    for root, folders, names in os.walk(folder):
+    """All that is below a folder and is no folder."""
+    for root, names in _folders(folder):
+        yield from (Path(root, name) for name in names)
+
+
+def _folders(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """A folder and those below it, also behind links, with the names of what is in them and is no folder. Each comes
+    once, so that links that form a loop end."""
+    seen: set[str] = set()
+    for root, folders, names in os.walk(folder, followlinks=True):
+        if (identity := os.path.realpath(root)) in seen:
+            folders[:] = []
+            continue
+        seen.add(identity)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(root, name) for name in sorted(names) if not name.startswith("."))
+        yield root, sorted(name for name in names if not name.startswith("."))
+
+
+def _matches(base: Path, parts: Sequence[str]) -> Iterator[Path]:
+    """What fits a pattern below a folder. `**` is not left to the library, which goes round loops of links, in numbers
+    that double with each round."""
+    if "**" not in parts:
+        yield from map(Path, glob.iglob(os.path.join(glob.escape(str(base)), *parts)))
+        return
+    at = parts.index("**")
+    for head in _matches(base, parts[:at]) if at else (base,):
+        for root, names in _folders(head):
+            if rest := parts[at + 1 :]:
+                yield from _matches(Path(root), rest)
+            else:
+                yield from (Path(root, name) for name in names)
 
 
 def _names(folder: Path) -> list[str]:
@@ -178,8 +243,7 @@ def _reading(path: Path | str, format: str) -> tuple[str, str | None]:
             "TXT007",
             f"{show(path)} does not look like text by its name",
             place=place,
-            hint=f'pip install {PLUGIN_DISTRIBUTION} and write `format = "{PLUGIN[suffix]}"`, '
-            'or `format = "text"` where it is text',
+            hint=_plugin(PLUGIN[suffix]),
         )
     if suffix in FOREIGN:
         raise fail(
@@ -190,3 +254,11 @@ def _reading(path: Path | str, format: str) -> tuple[str, str | None]:
             hint='write `format = "text"` or "jsonl", "csv", "tsv" to say what the files are',
         )
     return BUILT_IN.get(suffix, "text"), packing
+
+
+def _plugin(format: str) -> str:
+    """What to do for a file whose reader is in a distribution of its own."""
+    from nlpkernel.plugins.catalog import Catalog
+
+    write = f'write `format = "{format}"`, or `format = "text"` where it is text'
+    return write if format in Catalog().names("reader") else f"pip install {PLUGIN_DISTRIBUTION} and {write}"

@@ -23,12 +23,13 @@ _decode = json.JSONDecoder().raw_decode
 
 
 class Json:
-    """One array of objects, or one object whose values are objects, read record by record. Its places are lines.
+    """One array of objects, or one object whose values are objects, read record by record. Its places are the numbers
+    of the records.
 
     path: keys, with dots between them, that lead to that array or object, where it is not the whole file.
     """
 
-    unit: Literal["line", "record"] = "line"
+    unit: Literal["line", "record"] = "record"
     text = True
 
     def __init__(self, path: str = "") -> None:
@@ -44,14 +45,16 @@ class Json:
                 faults.count("empty files")
                 return
             self._enter(text)
-            for line, record in _records(text):
+            for number, record in enumerate(_records(text), 1):
                 if not isinstance(record, dict):
-                    what = f"the record is no JSON object but {json.dumps(record)[:40]}"
-                    faults.broken(BROKEN, "TXT004", what, Place(source.shown, line, 1))
-                elif (missing := picker.add(record, line)) is not None:
-                    lacking(faults, record, missing, Place(source.shown, line, 1))
+                    what = f"record {number} is no JSON object but {json.dumps(record)[:40]}"
+                    faults.broken(BROKEN, "TXT004", what, Place(source.shown, number, 1))
+                elif (missing := picker.add(record, number)) is not None:
+                    lacking(faults, record, missing, Place(source.shown, number, 1))
                 if len(picker.places) == _RECORDS and (records := _whole(picker, source, faults)) is not None:
                     yield records
+            if not self.path and text.peek():
+                raise text.wrong("more follows the end of the records")
         except Damaged as error:
             failed = error
         except Skipped:
@@ -77,21 +80,22 @@ class Json:
                     text.expect(",", "a comma or the end of the object")
 
 
-def _records(text: _Text) -> Iterator[tuple[int, Any]]:
+def _records(text: _Text) -> Iterator[Any]:
+    """The values of the array or object at this place, and pass its end."""
     begin = text.peek()
     if begin not in ("[", "{"):
         raise text.wrong("this is no array of records, and no object of them")
     text.expect(begin, "")
     end = "]" if begin == "[" else "}"
     if text.peek() == end:
+        text.expect(end, "")
         return
     while True:
         if begin == "{":
             text.key()
-        text.peek()
-        line = text.line
-        yield line, text.value()
+        yield text.value()
         if text.peek() == end:
+            text.expect(end, "")
             return
         text.expect(",", f"a comma or {end}")
 
@@ -109,7 +113,7 @@ class _Text:
         self._pieces = pieces(source, faults)
         self._text, self._at = "", 0
         self._ended = False
-        self.line, self._column = 1, 1
+        self._line, self._column = 1, 1
 
     def peek(self) -> str:
         """The next character that is no space; empty at the end."""
@@ -162,12 +166,12 @@ class _Text:
             "files with broken JSON",
             "TXT004",
             f"{what} at {snippet(self._text, self._at)}",
-            Place(self._source.shown, self.line, self._column),
+            Place(self._source.shown, self._line, self._column),
         )
 
     def _pass(self, end: int) -> None:
         if newlines := self._text.count("\n", self._at, end):
-            self.line += newlines
+            self._line += newlines
             self._column = end - self._text.rfind("\n", self._at, end)
         else:
             self._column += end - self._at

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import bz2
+import gzip
+import importlib
 import lzma
 import zlib
 from collections.abc import Callable
@@ -61,27 +63,42 @@ def unpack(stream: BinaryIO, packing: str, shown: str) -> BinaryIO:
     return cast(BinaryIO, _Unpacked(stream, packing, shown))
 
 
+def packer(stream: BinaryIO, packing: str, shown: str) -> BinaryIO:
+    """A stream that packs what is written to it into another, which it leaves open. The same content gives the same
+    bytes.
+
+    Raise DataError (TXT026) where the library for `packing` is not there."""
+    made: Any
+    if packing == "gzip":
+        made = gzip.GzipFile("", "wb", fileobj=stream, mtime=0)
+    elif packing == "bzip2":
+        made = bz2.BZ2File(stream, "wb")
+    elif packing == "xz":
+        made = lzma.LZMAFile(stream, "wb")  # noqa: SIM115 -- whoever asked closes it
+    else:
+        made = _zstd(shown).ZstdFile(stream, mode="wb")
+    return cast(BinaryIO, made)
+
+
 def _maker(packing: str, shown: str) -> Callable[[], _Decompressor]:
     makers: dict[str, Any] = {"gzip": _Gzip, "bzip2": bz2.BZ2Decompressor, "xz": lzma.LZMADecompressor}
-    maker: Callable[[], _Decompressor] = makers.get(packing) or _zstd(shown)
+    maker: Callable[[], _Decompressor] = makers.get(packing) or _zstd(shown).ZstdDecompressor
     return maker
 
 
-def _zstd(shown: str) -> Callable[[], _Decompressor]:
-    """Python has it from 3.14 on; the same module for older ones is a distribution of its own."""
-    try:
-        from compression.zstd import ZstdDecompressor  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
+def _zstd(shown: str) -> Any:
+    """Python's module of zstd, which it has from 3.14 on; for older ones it is a distribution of its own."""
+    for name in ("compression.zstd", "backports.zstd"):
         try:
-            from backports.zstd import ZstdDecompressor
+            return importlib.import_module(name)
         except ImportError as error:
-            raise fail(
-                DataError,
-                "TXT026",
-                f"{shown} is packed with zstd, and this Python has no module that reads it",
-                hint='pip install "nlpkernel-plugin-text[zstd]"',
-            ) from error
-    return cast("Callable[[], _Decompressor]", ZstdDecompressor)
+            missing = error
+    raise fail(
+        DataError,
+        "TXT026",
+        f"{shown} is packed with zstd, and this Python has no module for that",
+        hint='pip install "nlpkernel-plugin-text[zstd]"',
+    ) from missing
 
 
 class _Unpacked(Pulled):

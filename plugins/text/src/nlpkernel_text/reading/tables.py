@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from nlpkernel.errors import Place
@@ -26,16 +26,19 @@ LONGEST = 1 << 24
 _INSIDE = re.compile(r'[^"]*(?:""[^"]*)*')
 
 
+class Line(NamedTuple):
+    """A line of a file, without its LF."""
+
+    number: int
+    text: str
+
+
 class Row(NamedTuple):
-    """The fields of a row that begins on line `line`."""
+    """The fields of a row that begins on line `line`. rest: the lines after it that it took."""
 
     line: int
     fields: list[str]
-
-
-class _Line(NamedTuple):
-    number: int
-    text: str
+    rest: Sequence[Line] = ()
 
 
 class _Record:
@@ -47,7 +50,7 @@ class _Record:
         self.fault: tuple[str, int, int] | None = None
         self._open: list[str] | None = None
 
-    def ends(self, line: _Line) -> bool:
+    def ends(self, line: Line) -> bool:
         """Take the next line; tell whether the record ends with it."""
         text, at, separator = line.text, 0, self._separator
         while True:
@@ -80,12 +83,13 @@ class _Record:
             at += 1
 
 
-def quoted_rows(source: Source, faults: Faults, separator: str) -> Iterator[Row]:
+def quoted_rows(source: Source, faults: Faults, separator: str, again: deque[Line]) -> Iterator[Row]:
     """The rows of a file whose fields may be in quotes, its header among them. Blank lines are left out and
-    counted."""
+    counted.
+
+    again: lines that are read before all others; a stray quote may have taken them into a row that is broken.
+    """
     physical = _physical_lines(source, faults)
-    # Lines that a quote without end had taken are read again as rows of their own.
-    again: deque[_Line] = deque()
     while (line := again.popleft() if again else next(physical, None)) is not None:
         bare = line.text.removesuffix("\r")
         if '"' not in bare:
@@ -104,12 +108,21 @@ def quoted_rows(source: Source, faults: Faults, separator: str) -> Iterator[Row]
             size += len(more.text)
             ended = record.ends(more)
         if record.fault is None:
-            yield Row(line.number, record.fields)
+            yield Row(line.number, record.fields, taken[1:])
             continue
         what, number, column = record.fault
         faults.broken(BROKEN, "TXT004", what, Place(source.shown, number, column))
-        if not ended:
-            again.extendleft(reversed(taken[1:]))
+        # A stray quote takes what comes until the next one; only its own line is broken.
+        again.extendleft(reversed(taken[1:]))
+
+
+def are_rows(lines: Sequence[Line], separator: str, width: int) -> bool:
+    """Whether most of these lines are rows of `width` fields by themselves, and so no part of a longer one."""
+    good = 0
+    for line in lines:
+        record = _Record(separator)
+        good += record.ends(line) and record.fault is None and len(record.fields) == width
+    return 2 * good > len(lines)
 
 
 def bare_rows(source: Source, faults: Faults, separator: str) -> Iterator[Row]:
@@ -122,11 +135,11 @@ def bare_rows(source: Source, faults: Faults, separator: str) -> Iterator[Row]:
                 faults.count("blank lines")
 
 
-def _physical_lines(source: Source, faults: Faults) -> Iterator[_Line]:
+def _physical_lines(source: Source, faults: Faults) -> Iterator[Line]:
     """Lines with the CR that may end them: inside quotes it belongs to the text."""
     for first, block in whole_lines(source, faults):
         if block is not None:
             lines = block.split("\n")
             if not lines[-1]:
                 lines.pop()
-            yield from map(_Line, range(first, first + len(lines)), lines)
+            yield from map(Line, range(first, first + len(lines)), lines)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from nlpkernel.aside import aside
 from nlpkernel.errors import DataError, NlpkernelError, Place, fail
+from nlpkernel_text.reading.packing import packer
+from nlpkernel_text.reading.suffixes import unpacked
 
 #: Columns by name, of some records one after the other.
 Batch = Mapping[str, Sequence[Any]]
 
 
 def write_jsonl(path: Path, batches: Iterable[Batch]) -> int:
-    """Write records as JSON lines, packed with gzip where the name ends in .gz; how many there are. Raise DataError
-    (TXT027) where the file cannot be written, or a value is nothing that JSON has."""
+    """Write records as JSON lines, packed where the name says so (.gz, .bz2, .xz, .zst); how many there are. Raise
+    DataError: TXT027 where the file cannot be written, or a value is nothing that JSON has; TXT026 where the library
+    that packs is missing."""
     count = 0
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
     with _aside(path) as stream:
@@ -42,12 +44,12 @@ def _aside(path: Path) -> Iterator[BinaryIO]:
     """As `aside`, packed where the name says so. Raise DataError (TXT027) where that fails."""
     try:
         with aside(path) as stream:
-            if path.suffix != ".gz":
+            packing = unpacked(path.name)[1]
+            if packing is None:
                 yield stream
                 return
-            # Without a time: the same records are the same bytes.
-            with gzip.GzipFile("", "wb", fileobj=stream, mtime=0) as packed:
-                yield cast(BinaryIO, packed)
+            with packer(stream, packing, str(path)) as packed:
+                yield packed
     except OSError as error:
         raise _unwritten(path, error.strerror or str(error)) from error
 

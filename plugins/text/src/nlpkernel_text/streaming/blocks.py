@@ -42,7 +42,8 @@ class Block:
 
 
 class Blocks:
-    """Blocks of `size` rows. make: the packer for some documents. count: told of what was left out."""
+    """Blocks of `size` rows. make: the packer for some documents. count: told of what was left out, with `owner` as who
+    left out what does not fit into rows."""
 
     def __init__(
         self,
@@ -54,10 +55,13 @@ class Blocks:
         shuffle: bool,
         ahead: int,
         count: Callable[[str, str, int], None],
+        owner: str,
     ) -> None:
         self._reading, self._make, self._size = reading, make, size
         self._seed, self._shuffle, self._ahead = seed, shuffle, ahead
-        self._count = count
+        self._count, self._owner = count, owner
+        #: The newest pass that gave something.
+        self._full = 0
         self._source: Ahead[Encoded] | None = None
         #: Documents that are not used up, and how many units they have.
         self._pending: list[Encoded] = []
@@ -68,6 +72,7 @@ class Blocks:
     def seek(self, start: Start) -> None:
         """The next block is the one that begins there."""
         self.close()
+        self._full = start.at.passed
         self.start, self._pending, self._units = start, [], []
 
     def next(self) -> Block:
@@ -104,8 +109,19 @@ class Blocks:
         taken = self._source.take()
         for (source, what), number in taken.counts.items():
             self._count(source, what, number)
-        self._pending.append(taken)
-        self._units.append(self._make(_stream([taken], 0)).samples if by_row else len(taken.tokens))
+        units = len(taken.tokens)
+        if by_row:
+            packer = self._make(_stream([taken], 0))
+            assert isinstance(packer, RowPacker)
+            units = packer.samples
+            for what, number in packer.left_out().items():
+                self._count(self._owner, f"{what} (train)", number)
+        if units:
+            self._full = taken.at.passed
+            self._pending.append(taken)
+            self._units.append(units)
+        elif taken.at.passed > self._full + 1:
+            raise self._reading.nothing()
 
     def _ordered(self, rows: Ids, passed: Ids) -> Ids:
         """In another order within each pass: what comes again comes after all else."""

@@ -20,22 +20,32 @@ class StreamedData(PackedData):
     window is full, and a block of rows that are shuffled together is a whole number of windows."""
 
     def __init__(
-        self, blocks: Blocks, batch: int, files: int, cleaning: Cleaning | None, **common: Any
+        self,
+        blocks: Blocks,
+        batch: int,
+        files: int,
+        cleaning: Cleaning | None,
+        *,
+        ragged: bool,
+        **common: Any,
     ) -> None:
         super().__init__(**common)
         self._blocks, self._batch, self._files, self._cleaning = blocks, batch, files, cleaning
+        self._ragged = ragged
         self._block: Block | None = None
         #: Rows of the block that were given out.
         self._given = 0
 
     def steps(self, *, epochs: float | None = None, tokens: int | None = None) -> int:
-        """Windows that hold so many tokens. Raise DataError (TXT035) for epochs: a stream's length is not known."""
-        if epochs is not None:
+        """Windows that hold so many tokens. Raise DataError (TXT035) for epochs, and for tokens where rows differ in
+        length: what is not read is not known."""
+        what = "an epoch" if epochs is not None else "so many tokens" if self._ragged else None
+        if what is not None:
             raise fail(
                 DataError,
                 "TXT035",
-                "how many steps are an epoch of a stream is not known before it is read",
-                hint="write `steps` or `tokens` in [train]",
+                f"how many steps are {what} of this stream is not known before it is read",
+                hint="write `steps` in [train]",
             )
         assert tokens is not None
         return -(-tokens // (self._batch * self.info.window))

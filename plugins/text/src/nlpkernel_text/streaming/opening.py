@@ -13,12 +13,13 @@ import attrs
 from nlpkernel import component, hookimpl, setting
 from nlpkernel.errors import DataError, fail
 from nlpkernel.hookspecs.data import Data, DataInfo, SplitInfo
+from nlpkernel_text.accounts import OWNER, account, account_stages
 from nlpkernel_text.building import TOKENIZER, Building
-from nlpkernel_text.cache import Cache, derived_key, described, owned
+from nlpkernel_text.cache import Cache, content_key, derived_key, described, owned
+from nlpkernel_text.cleaning.batches import batches
 from nlpkernel_text.cleaning.running import Cleaning
 from nlpkernel_text.codec import TextCodec
 from nlpkernel_text.corpus import Corpus
-from nlpkernel_text.data import OWNER
 from nlpkernel_text.packing import Packer, RowPacker
 from nlpkernel_text.reading.faults import Faults
 from nlpkernel_text.samplers.components import Shuffle
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
     from nlpkernel.hookspecs.tokenizer import Tokenizer
     from nlpkernel_text import settings
     from nlpkernel_text.component import Text
+    from nlpkernel_text.reading.files import File
+
+
+#: Bytes at the beginning of a file that its key goes by.
+_HEAD = 1 << 20
 
 
 @component
@@ -50,9 +56,7 @@ def open_streamed(text: Text, stream: settings.Stream, run: Run) -> Data:
     """Open a stream: nothing is read but what a tokenizer is trained on, and the validation split. Raise DataError."""
     training = attrs.evolve(text, validation_paths=(), validation=0.0)  # type: ignore[misc]
     corpus = Corpus(training, run)
-    sizes = [(each.shown, each.file.size()) for each in corpus.files]
-    described_by = [owned(run, each) for each in (text.format, text.tokenizer, *text.stages)]
-    key = derived_key("stream", files=sizes, by=described_by, fields=text.fields, encoding=text.encoding)
+    key = derived_key(content_key(corpus, _beginning), stages=[owned(run, each) for each in text.stages])
     tokenizer = _tokenizer(text, stream, run, corpus, key)
     task = run.ask(
         text.task, "create_task", vocabulary=tokenizer.vocabulary, labels=(), counts=(), tokenizer=tokenizer
@@ -69,7 +73,12 @@ def open_streamed(text: Text, stream: settings.Stream, run: Run) -> Data:
             return RowPacker(some, text.window, text.long, fixed=fixed, **options)
         return Packer(some, text.window, **options)
 
-    packers = {"validation": make(_validation(text, run, tokenizer))} if text.validation_paths else {}
+    packers = {}
+    if text.validation_paths:
+        packers["validation"] = made = make(_validation(text, run, tokenizer))
+        if isinstance(made, RowPacker):
+            for what, number in made.left_out().items():
+                run.count(OWNER, f"{what} (validation)", number)
     cleaning = None
     if text.stages:
         cleaning = Cleaning(run, text.stages, [each.shown for each in corpus.files], text.workers)
@@ -105,12 +114,14 @@ def open_streamed(text: Text, stream: settings.Stream, run: Run) -> Data:
         shuffle=isinstance(text.sampling, Shuffle),
         ahead=stream.ahead,
         count=run.count,
+        owner=OWNER,
     )
     return StreamedData(
         blocks,
         batch,
         len(corpus.files),
         cleaning,
+        ragged=text.pack == "rows",
         codec=TextCodec(info, task, tokenizer),
         packers=packers,
         run=run,
@@ -124,9 +135,11 @@ def _tokenizer(text: Text, stream: settings.Stream, run: Run, corpus: Corpus, ke
 
     def build(folder: Path) -> dict[str, Any]:
         def texts() -> Iterator[str]:
+            raw = batches(corpus.raw(Faults(text.on_error == "skip"), _ignore))
+            stages = Cleaning(run, text.stages, [each.shown for each in corpus.files])
             left = stream.sample
-            for _, chunk in corpus.raw(Faults(text.on_error == "skip"), _ignore):
-                for each in chunk.texts:
+            for batch in stages.clean(raw) if text.stages else raw:
+                for each in batch.texts:
                     yield each[:left]
                     left -= len(each)
                     if left <= 0:
@@ -136,10 +149,8 @@ def _tokenizer(text: Text, stream: settings.Stream, run: Run, corpus: Corpus, ke
         (folder / TOKENIZER).write_bytes(made.save())
         return {}
 
-    stamps = [list(each.file.stamp()) for each in corpus.files]
-    entry = Cache(run, text.cache.limit).get(
-        derived_key(key, stamps=stamps, sample=stream.sample, part="tokenizer"), build
-    )
+    tokenizer_key = derived_key(key, sample=stream.sample, tokenizer=owned(run, text.tokenizer))
+    entry = Cache(run, text.cache.limit).get(tokenizer_key, build)
     loaded: Tokenizer = run.ask(
         text.tokenizer, "load_tokenizer", saved=(entry.folder / TOKENIZER).read_bytes()
     )
@@ -162,8 +173,22 @@ def _validation(text: Text, run: Run, tokenizer: Tokenizer) -> Stream:
         stream=None,
         tokenizer=ready,
     )
-    entry, _ = Building(mine, run).tokens()
+    entry, cleaned = Building(mine, run).tokens()
+    if cleaned is not None:
+        account_stages(run, cleaned.facts)
+        account(run, cleaned.facts)
+    account(run, entry.facts)
     return open_stream(entry.folder, "train", entry.facts["type"])
+
+
+def _beginning(file: File) -> str:
+    """What stands for the content of a file that is not read before training: its size, and what it begins with; of a
+    remote one its URL and what the server says."""
+    if file.remote is not None:
+        return file.digest()
+    with file.open_raw() as raw:
+        begins = raw.read(_HEAD)
+    return f"{file.size()} {hashlib.sha256(begins).hexdigest()}"
 
 
 def _ignore(size: int) -> None:

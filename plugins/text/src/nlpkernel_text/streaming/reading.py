@@ -49,6 +49,7 @@ class Reading:
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, cleaning: Cleaning | None, owner: str) -> None:
         self._corpus, self._tokenizer, self._cleaning, self._owner = corpus, tokenizer, cleaning, owner
+        self._left_out = Counter[tuple[str, str]]()
 
     def documents(self, at: Position) -> Iterator[Encoded]:
         """From a place on, without end. Raise DataError (TXT002) where a pass has nothing."""
@@ -61,7 +62,7 @@ class Reading:
                 yield batch
 
         cleaned = read() if self._cleaning is None else self._cleaning.clean(read())
-        before = Counter[tuple[str, str]]()
+        before = Counter() if self._cleaning is None else self._cleaning.counts()
         full = at.passed
         for batch in cleaned:
             position, counts = begun.popleft()
@@ -69,10 +70,11 @@ class Reading:
                 now = self._cleaning.counts()
                 counts = {**counts, **(now - before)}
                 before = now
+            self._left_out.update(counts)
             if len(batch):
                 full = position.passed
             elif position.passed > full + 1:
-                raise self._nothing()
+                raise self.nothing()
             yield self._encoded(batch, position, counts)
 
     def _batches(self, at: Position) -> Iterator[tuple[Batch, Position, Counts]]:
@@ -91,14 +93,16 @@ class Reading:
                     document += len(batch)
                 at = Position(at.passed, number + 1)
             if not found and at.file == len(self._corpus.files):
-                raise self._nothing()
+                raise self.nothing()
             at = Position(at.passed + 1)
 
     def _encoded(self, batch: Batch, at: Position, counts: Counts) -> Encoded:
         ids, sizes = self._tokens(batch) if len(batch) else (np.zeros(0, np.int64), np.zeros(0, np.int64))
         end = self._tokenizer.end
+        type = np.uint16 if self._tokenizer.vocabulary <= 1 << 16 else np.uint32
+        ids = ids.astype(type, copy=False)
         if end is not None and len(sizes):
-            ids = np.insert(ids.astype(np.int64), sizes.cumsum(), end)
+            ids = np.insert(ids, sizes.cumsum(), end)
             sizes = sizes + 1
         # A document without any token is none.
         full = sizes > 0
@@ -111,5 +115,8 @@ class Reading:
             shown = self._corpus.files[batch.files[0]].shown
             raise refused_at(self._tokenizer, batch.texts, batch.places, shown) or error from error
 
-    def _nothing(self) -> Exception:
-        return fail(DataError, "TXT002", f"no examples in {self._corpus.described()}")
+    def nothing(self) -> Exception:
+        """The error for a pass that gives nothing; its hint says what was left out."""
+        why = [f"{number:,} {what} ({source})" for (source, what), number in self._left_out.items() if number]
+        hint = f"left out so far: {'; '.join(why)}" if why else None
+        return fail(DataError, "TXT002", f"no examples in {self._corpus.described()}", hint=hint)
