@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nlpkernel.errors import DataError
-from nlpkernel.sampling import LARGEST, Draws, Windows, key, offsets, permute
+from nlpkernel.sampling import LARGEST, Draws, Windows, key, mix, offsets, permute
 
 SIZES = st.integers(1, 3000)
 KEYS = st.integers(0, 2**64 - 1)
@@ -280,3 +280,13 @@ def test_a_virtual_set_of_a_billion_rows_seeks_in_little_time_and_memory() -> No
 def test_importing_the_module_does_not_import_numpy() -> None:
     code = "import sys, nlpkernel.sampling; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_mixed_numbers_differ_where_their_sources_do_and_leave_them_alone() -> None:
+    values = np.arange(100_000, dtype=np.uint64)
+    mixed = mix(values)
+    assert values[-1] == 99_999
+    assert len(np.unique(mixed)) == len(values)
+    # Each bit is set as often as not.
+    shares = [float(((mixed >> np.uint64(bit)) & np.uint64(1)).mean()) for bit in range(64)]
+    assert max(abs(share - 0.5) for share in shares) < 0.01

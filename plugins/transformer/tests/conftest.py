@@ -13,11 +13,11 @@ from nlpkernel.engine.group import whole
 from nlpkernel.engine.materialise import allocate, fill
 from nlpkernel.hookspecs.model import Model
 from nlpkernel_transformer.build import build
-from nlpkernel_transformer.component import Decoder, Gpt, Llama
+from nlpkernel_transformer.component import Decoder, Encoder, Gpt, Llama
 
 Make = Callable[..., Model]
 
-COMPONENTS: dict[str, type[Decoder]] = {"gpt": Gpt, "llama": Llama}
+COMPONENTS: dict[str, type[Decoder | Encoder]] = {"gpt": Gpt, "llama": Llama, "encoder": Encoder}
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def component_of(name: str, preset: str = "nano", **changes: Any) -> Decoder:
+def component_of(name: str, preset: str = "nano", **changes: Any) -> Decoder | Encoder:
     """A component as a plan with this preset and these settings makes it."""
     cls = COMPONENTS[name]
     return cls(**{"preset": preset, **getattr(cls, PRESETS)[preset], **changes})
@@ -34,9 +34,13 @@ def component_of(name: str, preset: str = "nano", **changes: Any) -> Decoder:
 def structure_of(
     name: str, preset: str = "nano", vocabulary: int = 65, window: int = 32, **changes: Any
 ) -> Model:
-    """A model without values, on the meta device."""
+    """A model without values, on the meta device. An encoder is for `purpose`, and its rows have `window` tokens."""
+    purpose, labels = changes.pop("purpose", "classification"), changes.pop("labels", 3)
+    made = component_of(name, preset, **changes)
     with torch.device("meta"):
-        return build(component_of(name, preset, **changes).shape(vocabulary, window))
+        if isinstance(made, Encoder):
+            return build(made.shape(vocabulary, window - 1, purpose, labels))
+        return build(made.shape(vocabulary, window))
 
 
 def model_of(name: str, *, seed: int = 0, **changes: Any) -> Model:
@@ -48,7 +52,7 @@ def model_of(name: str, *, seed: int = 0, **changes: Any) -> Model:
 
 
 @pytest.fixture(scope="session")
-def component() -> Callable[..., Decoder]:
+def component() -> Callable[..., Decoder | Encoder]:
     return component_of
 
 

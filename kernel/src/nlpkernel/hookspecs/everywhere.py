@@ -32,16 +32,17 @@ Use = Literal["evaluate", "export"]
 class Facts:
     """What can be said of a run without opening anything; `check` threads it through `estimate`. None: not known.
 
-    vocabulary: entries. window: tokens of a row. micro: rows of one forward. parameters, trainable: numbers. blocks:
-    repeated blocks of the model. cuts: equal parts into which each of its layers can be cut. need: what the optimizer
-    needs, "elementwise" or "whole_tensor". The bytes are of one worker: `parameter_bytes`, `gradient_bytes`,
-    `optimizer_bytes`, and `activation_bytes` of one forward and backward of a micro-batch. parameter_parts,
-    optimizer_parts: among how many workers those are divided. `notes` are sentences that the user should read (a sync
-    that each step pays).
+    vocabulary: entries. window: tokens of a row. task: its name. micro: rows of one forward. parameters, trainable:
+    numbers. blocks: repeated blocks of the model. cuts: equal parts into which each of its layers can be cut. need:
+    what the optimizer needs, "elementwise" or "whole_tensor". The bytes are of one worker: `parameter_bytes`,
+    `gradient_bytes`, `optimizer_bytes`, and `activation_bytes` of one forward and backward of a micro-batch.
+    parameter_parts, optimizer_parts: among how many workers those are divided. `notes` are sentences that the user
+    should read (a sync that each step pays).
     """
 
     vocabulary: int | None = None
     window: int | None = None
+    task: str | None = None
     micro: int = 1
     batch: int = 1
     blocks: int | None = None

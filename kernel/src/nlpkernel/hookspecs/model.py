@@ -75,7 +75,8 @@ class Model:
 
 class Outputs(NamedTuple):
     """What a model's forward gives. Either `logits` [rows, positions, vocabulary], or `hidden` [rows, positions, width]
-    with the `head` weight [vocabulary, width], so that the loss need not hold all logits at once.
+    with the `head` weight [vocabulary, width], so that the loss need not hold all logits at once. Where rows as a whole
+    are classified, `logits` are [rows, classes].
 
     A named tuple, because wrappers of modules look for tensors in tuples and know no other class of ours.
     """

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from nlpkernel.context import Run
     from nlpkernel.hookspecs.data import Batch
     from nlpkernel.hookspecs.model import Outputs
+    from nlpkernel.hookspecs.tokenizer import Tokenizer
 
-#: One sample as the data gives it: names to numpy arrays or plain values.
+#: One sample as the data gives it: names to numpy arrays or plain values. "tokens": its ids. "label": the number of its
+#: class, where it has one. "key": a number of 64 bits for what a task draws at random, another one each time that the
+#: sample is trained on, the same however a window is divided, and of the sample alone in an evaluation.
 Row = Mapping[str, Any]
 
 #: Counts that are merged by adding them over batches and workers: names to tensors of 0 or 1 dimensions.
@@ -60,8 +63,11 @@ class Task(Protocol):
 
 
 @hook("pick")
-def create_task(run: Run, vocabulary: int, labels: Sequence[str]) -> Task:  # type: ignore[empty-body]
-    """Make the task for data with this vocabulary and these labels."""
+def create_task(  # type: ignore[empty-body]
+    run: Run, vocabulary: int, labels: Sequence[str], counts: Sequence[int], tokenizer: Tokenizer
+) -> Task:
+    """Make the task for data with this vocabulary and these labels. counts: samples of the training split with each
+    label; empty where they are not known, as when a version is opened without its data."""
 
 
 POINT = Point(name="task", must=("create_task",), help="how rows become batches, which loss, which metrics")

@@ -1,4 +1,4 @@
-"""Decoder-only language models for nlpkernel: components `gpt` and `llama`, and the command `generate`."""
+"""Transformers for nlpkernel: components `gpt`, `llama` and `encoder`, and the command `generate`."""
 
 from __future__ import annotations
 

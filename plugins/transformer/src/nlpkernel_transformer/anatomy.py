@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from nlpkernel.hookspecs.model import Anatomy, ParameterFacts, Role
+from nlpkernel_transformer.shape import EncoderShape
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -36,18 +37,29 @@ def _of_block(shape: Shape) -> Mapping[str, ParameterFacts]:
 
 
 def describe(module: nn.Module, shape: Shape) -> Anatomy:
-    """The anatomy of a `Transformer`.
+    """The anatomy of a `Transformer` or an `Encoder`.
 
     Weight decay applies to every matrix, embeddings among them, and to no vector (norms and biases), as in GPT-2's
     and nanoGPT's training. Projections into the residual stream have the tag "residual".
     """
-    table = ("embedding", "head") if shape.tie else ("embedding",)
+    table = ("embedding", "head") if shape.tied else ("embedding",)
+    # The few classes of a classifier are not worth a cut.
+    scores: Role = "vocab"
+    if isinstance(shape, EncoderShape) and shape.purpose == "classification":
+        scores = "replicate"
     known = {
         "embedding.weight": _facts("vocab", *table),
         "positions.weight": _facts("replicate", "embedding", "positions"),
         "norm.weight": _facts("replicate", "norm", decay=False),
         "norm.bias": _facts("replicate", "norm", "bias", decay=False),
-        "head.weight": _facts("vocab", "head"),
+        "embedding_norm.weight": _facts("replicate", "norm", decay=False),
+        "embedding_norm.bias": _facts("replicate", "norm", "bias", decay=False),
+        "dense.weight": _facts("replicate", "head"),
+        "dense.bias": _facts("replicate", "head", "bias", decay=False),
+        "dense_norm.weight": _facts("replicate", "head", "norm", decay=False),
+        "dense_norm.bias": _facts("replicate", "head", "norm", "bias", decay=False),
+        "head.weight": _facts(scores, "head"),
+        "head.bias": _facts(scores, "head", "bias", decay=False),
     }
     of_block = _of_block(shape)
     blocks = tuple(f"blocks.{index}" for index in range(shape.layers))
@@ -57,7 +69,7 @@ def describe(module: nn.Module, shape: Shape) -> Anatomy:
         blocks=blocks,
         embedding="embedding",
         head="head",
-        ties=(("embedding.weight", "head.weight"),) if shape.tie else (),
+        ties=(("embedding.weight", "head.weight"),) if shape.tied else (),
         parameters={name: known[name] for name, _ in module.named_parameters()},
     )
 
@@ -65,11 +77,11 @@ def describe(module: nn.Module, shape: Shape) -> Anatomy:
 def initialiser(anatomy: Anatomy, shape: Shape) -> Callable[[str, Tensor, Generator], None]:
     """The rule that fills one parameter in place, from its name and a generator alone.
 
-    Biases are 0, norms 1, matrices normal with `init_std`; matrices that write into the residual stream are narrower by
-    sqrt(2 * layers), since so many of them add up there (Radford et al., 2019). Raise KeyError for a name that the
-    model does not have.
+    Biases are 0, norms 1, matrices normal with `init_std`; with norms first, matrices that write into the residual
+    stream are narrower by sqrt(2 * layers), since so many of them add up there (Radford et al., 2019). Raise KeyError
+    for a name that the model does not have.
     """
-    narrow = shape.init_std / (2 * shape.layers) ** 0.5
+    narrow = shape.init_std / (2 * shape.layers) ** 0.5 if shape.order == "pre" else shape.init_std
 
     def initialise(name: str, tensor: Tensor, generator: Generator) -> None:
         tags = anatomy.parameters[name].tags

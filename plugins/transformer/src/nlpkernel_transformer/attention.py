@@ -1,4 +1,4 @@
-"""Causal self-attention: fused (torch's SDPA) and eager (the formula), with grouped key-value heads.
+"""Self-attention: fused (torch's SDPA) and eager (the formula), causal or not, with grouped key-value heads.
 
 Shapes: q [rows, heads, queries, head width]; k, v [rows, kv heads, keys, head width]; a mask is boolean, True where a
 query may look, and broadcasts to [rows, heads, queries, keys].
@@ -21,18 +21,20 @@ if TYPE_CHECKING:
     from nlpkernel_transformer.shape import Shape
 
 
-def eager(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+def eager(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool = True
+) -> Tensor:
     """softmax(q k' / sqrt(head width)) v as it is written (Vaswani et al., 2017): the reference for `sdpa`.
 
-    Without a mask a query sees itself and what is before it; a single query sees all keys. The softmax is taken in
-    float32 or better. Returns [rows, heads, queries, head width].
+    Without a mask a query sees itself and what is before it, or all keys if not `causal`; a single query sees all keys.
+    The softmax is taken in float32 or better. Returns [rows, heads, queries, head width].
     """
     group = q.shape[1] // k.shape[1]
     if group > 1:
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
     queries, keys = scores.shape[-2:]
-    if mask is None and queries > 1:
+    if mask is None and causal and queries > 1:
         mask = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril()
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
@@ -43,31 +45,33 @@ def eager(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) 
     return chances @ v
 
 
-def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool = True) -> Tensor:
     """The same through `scaled_dot_product_attention`, which picks a fused kernel where there is one."""
     if q.requires_grad and q.dtype is not torch.float32 and q.device.type == "cpu":
-        return _sdpa_in_float32(q, k, v, mask, dropout)
+        return _sdpa_in_float32(q, k, v, mask, dropout, causal)
     return F.scaled_dot_product_attention(
         q,
         k,
         v,
         attn_mask=mask,
         dropout_p=dropout,
-        is_causal=mask is None and q.shape[2] > 1,
+        is_causal=causal and mask is None and q.shape[2] > 1,
         enable_gqa=q.shape[1] != k.shape[1],
     )
 
 
-def _sdpa_in_float32(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+def _sdpa_in_float32(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool
+) -> Tensor:
     # On a CPU the fused backward in bfloat16 takes up to six times as long as the one in float32 (torch 2.13, AVX-512
     # with AMX, 64 positions, head width 32); the two casts cost far less than that.
     kind = q.dtype
     with torch.autocast("cpu", enabled=False):
-        return sdpa(q.float(), k.float(), v.float(), mask, dropout).to(kind)
+        return sdpa(q.float(), k.float(), v.float(), mask, dropout, causal).to(kind)
 
 
 class Attention(nn.Module):
-    """Causal self-attention of one block.
+    """Self-attention of one block.
 
     `qkv` makes queries, keys and values in one projection. Its output rows are contiguous by kind: first all query
     heads, then all key heads, then all value heads (`Shape.fused`), which the anatomy says as `parts`. The number of
@@ -82,6 +86,7 @@ class Attention(nn.Module):
         self.head_width = shape.head_width
         self.group = shape.heads // shape.kv_heads
         self.dropout = shape.dropout
+        self.causal = shape.causal
         self.attend = eager if shape.attention == "eager" else sdpa
 
     def forward(
@@ -104,5 +109,5 @@ class Attention(nn.Module):
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
         if cache is not None:
             k, v = cache.extend(k, v)
-        mixed = self.attend(q, k, v, mask, self.dropout if self.training else 0.0)
+        mixed = self.attend(q, k, v, mask, self.dropout if self.training else 0.0, self.causal)
         return self.out(mixed.transpose(1, 2).reshape(rows, positions, -1))  # type: ignore[no-any-return]

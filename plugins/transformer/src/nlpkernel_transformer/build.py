@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from nlpkernel.hookspecs.model import Model
 from nlpkernel_transformer.anatomy import describe, initialiser
+from nlpkernel_transformer.encoder import Encoder
 from nlpkernel_transformer.module import Transformer
+from nlpkernel_transformer.shape import EncoderShape
 
 if TYPE_CHECKING:
     from nlpkernel_transformer.shape import Shape
@@ -14,6 +16,6 @@ if TYPE_CHECKING:
 
 def build(shape: Shape) -> Model:
     """The structure on the device that is current (the kernel's: meta), what it consists of, and how it is filled."""
-    module = Transformer(shape)
+    module = Encoder(shape) if isinstance(shape, EncoderShape) else Transformer(shape)
     anatomy = describe(module, shape)
     return Model(module=module, anatomy=anatomy, initialise=initialiser(anatomy, shape))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: Whose errors these are.
+OWNER = "model (nlpkernel-plugin-transformer)"
+
 CODES: dict[str, tuple[str, str]] = {
     "TRF001": (
         "the model's context is shorter than the data's rows",
@@ -27,5 +30,11 @@ from an earlier version with `--version NAME`; `nlpkernel report RUN` tells when
         "an option of generation is out of range",
         """--tokens and --top-k are at least 1, --temperature is at least 0 (0 takes the likeliest token), --top-p
 lies above 0 and at most at 1, --seed is a whole number from 0 on and below 2^63, and a --stop text is not empty.""",
+    ),
+    "TRF006": (
+        "the model has no head for the task",
+        """Decoders (`gpt`, `llama`) predict the next token, for the task `lm`. An `encoder` sees a whole row at
+once; it classifies rows (`classification`) and restores masked tokens (`mlm`), and cannot be asked for the next token.
+Choose the model that goes with the task.""",
     ),
 }

@@ -1,4 +1,4 @@
-"""The network: a decoder of pre-normalised blocks, for every component of this package."""
+"""The network: what all components of this package consist of, and the decoder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 EPSILON = 1e-5
 
 
-def _norm(shape: Shape) -> nn.Module:
+def norm_of(shape: Shape) -> nn.Module:
+    """A norm of this kind and width."""
     if shape.norm == "rms":
         return nn.RMSNorm(shape.width, eps=EPSILON)
     return nn.LayerNorm(shape.width, eps=EPSILON, bias=shape.bias)
@@ -50,7 +51,7 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)).
+    """x + attention(norm(x)), then x + mlp(norm(x)); with norms behind, norm(x + attention(x)), then norm(x + mlp(x)).
 
     With `recompute` its activations are forgotten in the forward pass and computed again, with the same random draws,
     in the backward pass. The block does this itself, so that whatever wraps a block (sharding, say) stays outside.
@@ -58,11 +59,12 @@ class Block(nn.Module):
 
     def __init__(self, shape: Shape, recompute: bool) -> None:
         super().__init__()
-        self.attention_norm = _norm(shape)
+        self.attention_norm = norm_of(shape)
         self.attention = Attention(shape)
-        self.mlp_norm = _norm(shape)
+        self.mlp_norm = norm_of(shape)
         self.mlp = Mlp(shape)
         self.dropout = shape.dropout
+        self.behind = shape.order == "post"
         self.recompute = recompute
 
     def forward(
@@ -80,38 +82,72 @@ class Block(nn.Module):
     def _run(
         self, x: Tensor, rotation: Rotation | None, mask: Tensor | None, cache: LayerCache | None
     ) -> Tensor:
-        mixed = self.attention(self.attention_norm(x), rotation, mask, cache)
-        if self.dropout and self.training:
-            x = x + F.dropout(mixed, self.dropout)
-            return x + F.dropout(self.mlp(self.mlp_norm(x)), self.dropout)
-        x = x + mixed
-        return x + self.mlp(self.mlp_norm(x))  # type: ignore[no-any-return]
+        if self.behind:
+            x = self.attention_norm(x + self._dropped(self.attention(x, rotation, mask, cache)))
+            return self.mlp_norm(x + self._dropped(self.mlp(x)))  # type: ignore[no-any-return]
+        x = x + self._dropped(self.attention(self.attention_norm(x), rotation, mask, cache))
+        return x + self._dropped(self.mlp(self.mlp_norm(x)))
+
+    def _dropped(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout) if self.dropout and self.training else x
 
 
-class Transformer(nn.Module):
-    """A decoder-only language model.
-
-    `forward` gives `Outputs` for training; `prefill` and `decode` generate with a cache. A row holds at most `context`
-    positions.
-    """
+class Trunk(nn.Module):
+    """From tokens to states: embedding, places and blocks, with the norms around them. A row holds at most `context`
+    positions."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.context = shape.context
         self.dropout = shape.dropout
-        self.chunked = shape.logits == "chunked"
         self.embedding = nn.Embedding(shape.vocabulary, shape.width)
         self.positions = nn.Embedding(shape.context, shape.width) if shape.positions == "learned" else None
         self.rotary = (
             Rotary(shape.rope_base, shape.head_width, shape.context) if shape.positions == "rotary" else None
         )
+        # Registered in the order of the forward pass, by which layouts go.
+        self.embedding_norm = norm_of(shape) if shape.order == "post" else None
         every = shape.recompute
         self.blocks = nn.ModuleList(
             Block(shape, recompute=bool(every) and index % every == 0) for index in range(shape.layers)
         )
-        self.norm = _norm(shape)
+        self.norm = norm_of(shape) if shape.order == "pre" else None
+
+    def _fits(self, length: int) -> None:
+        if length > self.context:
+            raise ValueError(f"{length} positions are more than this model's context of {self.context}")
+
+    def _states(
+        self, tokens: Tensor, positions: Tensor | None, start: int, mask: Tensor | None, cache: Cache | None
+    ) -> Tensor:
+        """The normalised last hidden states [rows, positions, width]; positions count from `start` if not given."""
+        end = start + tokens.shape[1]
+        x = self.embedding(tokens)
+        rotation = None
+        if self.positions is not None:
+            x = x + (self.positions.weight[start:end] if positions is None else self.positions(positions))
+        elif self.rotary is not None:
+            rotation = (
+                self.rotary.at(start, end, tokens.device) if positions is None else self.rotary.of(positions)
+            )
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x)
+        if self.dropout and self.training:
+            x = F.dropout(x, self.dropout)
+        for index, block in enumerate(self.blocks):
+            x = block(x, rotation, mask, None if cache is None else cache.layers[index])
+        return x if self.norm is None else self.norm(x)  # type: ignore[no-any-return]
+
+
+class Transformer(Trunk):
+    """A decoder-only language model: `forward` gives `Outputs` for training; `prefill` and `decode` generate with a
+    cache."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        self.chunked = shape.logits == "chunked"
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
-        if shape.tie:
+        if shape.tied:
             self.head.weight = self.embedding.weight
 
     def forward(
@@ -158,26 +194,3 @@ class Transformer(nn.Module):
             mask = torch.ones(new, start + new, dtype=torch.bool, device=tokens.device).tril(start)
         x = self._states(tokens, None, start, mask, cache)
         return self.head(x[:, -1]), cache
-
-    def _fits(self, length: int) -> None:
-        if length > self.context:
-            raise ValueError(f"{length} positions are more than this model's context of {self.context}")
-
-    def _states(
-        self, tokens: Tensor, positions: Tensor | None, start: int, mask: Tensor | None, cache: Cache | None
-    ) -> Tensor:
-        """The normalised last hidden states [rows, positions, width]; positions count from `start` if not given."""
-        end = start + tokens.shape[1]
-        x = self.embedding(tokens)
-        rotation = None
-        if self.positions is not None:
-            x = x + (self.positions.weight[start:end] if positions is None else self.positions(positions))
-        elif self.rotary is not None:
-            rotation = (
-                self.rotary.at(start, end, tokens.device) if positions is None else self.rotary.of(positions)
-            )
-        if self.dropout and self.training:
-            x = F.dropout(x, self.dropout)
-        for index, block in enumerate(self.blocks):
-            x = block(x, rotation, mask, None if cache is None else cache.layers[index])
-        return self.norm(x)  # type: ignore[no-any-return]

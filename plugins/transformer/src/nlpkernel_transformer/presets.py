@@ -37,3 +37,11 @@ LLAMA: Mapping[str, Mapping[str, Any]] = {
         "rope_base": 500_000.0,
     },
 }
+
+#: `encoder`: the shapes of the small models of Turc et al. (2019), and of BERT-base (Devlin et al., 2019).
+ENCODER: Mapping[str, Mapping[str, Any]] = {
+    "nano": {"layers": 2, "heads": 2, "width": 128},
+    "mini": {"layers": 4, "heads": 4, "width": 256},
+    "small": {"layers": 4, "heads": 8, "width": 512},
+    "base": {"layers": 12, "heads": 12, "width": 768},
+}

@@ -1,0 +1,170 @@
+"""The task of giving each row one of several classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from nlpkernel.errors import DataError, fail
+from nlpkernel.hookspecs.task import Term
+from nlpkernel_tasks.codes import OWNER
+from nlpkernel_tasks.metrics import BINS, scores
+from nlpkernel_tasks.rows import tokens_of, values_of
+
+if TYPE_CHECKING:
+    from nlpkernel.hookspecs.data import Batch
+    from nlpkernel.hookspecs.model import Outputs
+    from nlpkernel.hookspecs.task import Row
+
+#: The class of padding.
+NONE = -1
+#: Metrics of which less is better.
+_LESS = ("loss", "calibration_error")
+
+
+class Classifying:
+    """Each row has one class.
+
+    A batch has "tokens", int64 [rows, width], the whole row; "lengths", int64 [rows], tokens of each that are no
+    padding; and "labels", int64 [rows], -1 for a row of padding. The model gives logits [rows, classes].
+    """
+
+    name = "classification"
+
+    def __init__(
+        self, labels: Sequence[str], weights: Sequence[float] | None, smoothing: float, main: str
+    ) -> None:
+        """weights: of the classes in their order; None where they are not known, so that there is no loss."""
+        self.main = (main, "min" if main in _LESS else "max")
+        self._labels = tuple(labels)
+        self._smoothing = smoothing
+        self._weights = None if weights is None else np.array(weights, dtype=np.float64)
+
+    def batch(self, rows: Sequence[Row]) -> Batch:
+        """Rows to host tensors. A row has "tokens", and "label", the number of its class."""
+        tokens, lengths = tokens_of(rows)
+        return {
+            "tokens": torch.from_numpy(tokens.astype(np.int64)),
+            "lengths": torch.from_numpy(np.array(lengths)),
+            "labels": torch.from_numpy(np.array(_classes(rows))),
+        }
+
+    def weights(self, rows: Sequence[Row]) -> Mapping[str, float]:
+        """The summed weights of the rows' classes."""
+        classes = _classes(rows)
+        return {"loss": float(self._known()[classes[classes >= 0]].sum())}
+
+    def inputs(self, batch: Batch) -> Mapping[str, Any]:
+        """Tokens and lengths."""
+        return {"tokens": batch["tokens"], "lengths": batch["lengths"]}
+
+    def loss(self, outputs: Outputs, batch: Batch) -> Sequence[Term]:
+        """The summed cross entropy in nats, each row with the weight of its class, in float32. Of a smoothed label,
+        each class's share has that class's own weight."""
+        logits = _logits(outputs).float()
+        weights = torch.as_tensor(self._known(), dtype=logits.dtype, device=logits.device)
+        total = functional.cross_entropy(
+            logits,
+            batch["labels"],
+            weight=weights,
+            ignore_index=NONE,
+            reduction="sum",
+            label_smoothing=self._smoothing,
+        )
+        return (Term("loss", total),)
+
+    def evaluate(self, forward: Callable[..., Outputs], batch: Batch) -> Mapping[str, Tensor]:
+        """Counts of one batch, float64: "loss_sum" in nats (classes count alike, and labels are not smoothed);
+        "confusion" [classes * classes], the true class first; and of each bin of confidence "bin_rows", "bin_correct"
+        and "bin_confidence" (summed)."""
+        logits = _logits(forward(**self.inputs(batch))).float()
+        labels = batch["labels"]
+        real = labels != NONE
+        truth = labels.clamp(min=0)
+        logs = functional.log_softmax(logits.double(), dim=-1)
+        confidence, guess = logs.exp().max(dim=-1)
+        count = real.double()
+        classes = len(self._labels)
+        bins = ((confidence * BINS).ceil().long() - 1).clamp(0, BINS - 1)
+
+        def added(where: Tensor, values: Tensor, size: int) -> Tensor:
+            return torch.zeros(size, dtype=torch.float64, device=values.device).index_add_(0, where, values)
+
+        return {
+            "loss_sum": -(logs.gather(1, truth[:, None])[:, 0] * count).sum(),
+            "confusion": added(truth * classes + guess, count, classes * classes),
+            "bin_rows": added(bins, count, BINS),
+            "bin_correct": added(bins, count * (guess == labels), BINS),
+            "bin_confidence": added(bins, count * confidence, BINS),
+        }
+
+    def value(self, counts: Mapping[str, Any]) -> Mapping[str, float | None]:
+        """Loss, accuracy, F1 over all rows (micro) and as the mean of all classes (macro), Matthews' coefficient, and
+        the expected calibration error."""
+        return scores(counts)
+
+    def _known(self) -> Any:
+        if self._weights is None:
+            raise fail(
+                DataError,
+                "TSK003",
+                'the weights are "balanced", and how many samples each class has is not known here',
+                owner=OWNER,
+            )
+        return self._weights
+
+
+def class_weights(
+    given: Literal["balanced"] | Mapping[str, float] | None, labels: Sequence[str], counts: Sequence[int]
+) -> list[float] | None:
+    """The weights of the classes in their order; None for balanced ones where the counts are not known. Raise DataError
+    for data without classes (TSK001), and for weights of classes that it does not have (TSK002)."""
+    if len(labels) < 2:
+        what = f"only one label, {labels[0]!r}" if labels else "no labels"
+        raise fail(
+            DataError,
+            "TSK001",
+            f"the data has {what}",
+            owner=OWNER,
+            hint='write `fields = { label = ... }` and `pack = "rows"` in [data]',
+        )
+    if given == "balanced":
+        if not counts:
+            return None
+        return [sum(counts) / (len(counts) * max(1, count)) for count in counts]
+    given = given or {}
+    unknown = [name for name in given if name not in labels]
+    if unknown:
+        raise fail(
+            DataError,
+            "TSK002",
+            f"the data has no class {', '.join(map(repr, unknown))}, which `weights` names",
+            owner=OWNER,
+            hint=f"the classes are: {', '.join(labels)}",
+        )
+    return [float(given.get(name, 1.0)) for name in labels]
+
+
+def _classes(rows: Sequence[Row]) -> Any:
+    """Raise DataError (TSK001) for rows without labels."""
+    classes = values_of(rows, "classes", "label", np.int64)
+    if classes is None:
+        raise fail(
+            DataError,
+            "TSK001",
+            "the rows have no labels",
+            owner=OWNER,
+            hint='write `pack = "rows"` in [data], so that a row is of one document',
+        )
+    return classes
+
+
+def _logits(outputs: Outputs) -> Tensor:
+    if outputs.logits is None or outputs.logits.dim() != 2:
+        raise ValueError("a model that classifies gives logits [rows, classes]")
+    return outputs.logits
