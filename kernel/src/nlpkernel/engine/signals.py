@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _CAUGHT = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name))
 
 
-class _Caught:
+class _Caught(ABC):
     """While entered, signals go to `_signalled`. Does nothing outside the main thread, where Python allows no handler.
     A child that is forked meanwhile has none of it: there they do what they did before."""
 
@@ -45,8 +46,9 @@ class _Caught:
             signal.raise_signal(number)
         self._signalled(number)
 
+    @abstractmethod
     def _signalled(self, number: int) -> None:
-        raise NotImplementedError
+        """A signal has come to this process."""
 
 
 class Signals(_Caught):

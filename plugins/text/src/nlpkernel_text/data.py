@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _DRAWN = 0xD4A3
 
 
-class PackedData:
+class PackedData(ABC):
     """Packed text, as far as it does not matter where the rows of a window come from.
 
     A batch is what the task makes of a `Rows`. `window` and `microbatch` are meant to be called in turn: the
@@ -110,10 +111,11 @@ class PackedData:
         self._kept, self._described, self._step = [], [], -1
         self.packers = {}
 
+    @abstractmethod
     def _rows(self, step: int) -> list[Rows]:
         """The rows of each micro-batch of a window."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _account(self, step: int) -> None:
         """Count what is left out with a window."""
 

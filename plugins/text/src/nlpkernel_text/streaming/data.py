@@ -114,6 +114,9 @@ class StreamedData(PackedData):
             [packer.rows(mine[at : at + self._micro]) for at in range(0, len(mine), self._micro)]
         )
 
+    def _account(self, step: int) -> None:
+        """Nothing is left out with a window: what is left out of documents is counted as they come."""
+
     def _shown_as(self, file: int) -> str:
         # In the stream of a block that is the number of some documents of one file.
         assert self._block is not None
