@@ -102,10 +102,6 @@ def test_a_joined_worker_that_is_told_to_end_leaves_its_shares_to_the_others(
     assert worst(site.losses("left"), local) <= 2e-6
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="known: on a busy machine a joined worker may be a step further when the run stops, and waits in vain",
-)
 def test_where_the_run_is_interrupted_the_joined_worker_ends_as_well(site: Site) -> None:
     site.plan("stopped", 100_000, listen="127.0.0.1", local=1)
     run = site.run("stopped")

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("nlpkernel.zmq")
 #: Seconds between two beats of a shard to the coordinator.
 BEAT = 0.5
-#: Seconds that workers of other machines get to take the last parameters, and milliseconds for the last words to them.
-_FAREWELL, _LINGER = 1.5, 300
+#: Seconds that workers of other machines get to take the last parameters, and to hear that there are no more;
+#: milliseconds for what is still under way to them then.
+_FAREWELL, _HEARD, _LINGER = 1.5, 3.0, 300
 #: Bytes of a payload beside pieces of a gradient: words of a meeting.
 _LARGEST = 64 << 20
 #: What comes in many messages, or goes before those.
@@ -183,9 +184,19 @@ class Server:
         deadline = time.monotonic() + _FAREWELL
         while time.monotonic() < deadline and self._others():
             self._turn(0.05)
-        if self.coordinator is not None:
-            text = "the run was ended, or begins again" if not self._over else ""
+        if self.coordinator is None:
+            return
+        text = "the run was ended, or begins again" if not self._over else ""
+        deadline = time.monotonic() + _HEARD
+        while True:
             self.coordinator.tell_over(text)
+            # Until they leave, what they say has to be read: closing a connection with unread bytes resets it, and then
+            # the system of the other side throws away our last word if it has not been read there.
+            again = min(deadline, time.monotonic() + BEAT)
+            while self._others() and time.monotonic() < again:
+                self._turn(0.05)
+            if not self._others() or time.monotonic() >= deadline:
+                return
 
     def _others(self) -> bool:
         return any(session.worker >= self._here for session in self.shard.sessions.values())
