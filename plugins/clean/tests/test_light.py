@@ -1,17 +1,15 @@
 from __future__ import annotations
 
 import importlib
-import re
-import subprocess
-import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
 import nlpkernel_clean
-from nlpkernel.components import fields_of, is_component
+from nlpkernel.components import is_component
 from nlpkernel_clean.codes import CODES
+from nlpkernel_sdk.light import brought, faults_of_codes, without_help
 
 SOURCE = Path(nlpkernel_clean.__file__).parent
 STAGES = {
@@ -22,13 +20,10 @@ STAGES = {
 
 
 def test_the_components_import_nothing_heavy() -> None:
-    names = [f"nlpkernel_clean.components.{path.stem}" for path in SOURCE.glob("components/*.py")]
-    program = (
-        f"import sys, importlib\nfor name in {names}: importlib.import_module(name)\n"
-        "heavy = {'torch', 'numpy', 'ftfy', 'phonenumbers', 'py3langid', 'regex', 'sklearn'} & set(sys.modules)\n"
-        "assert not heavy, heavy"
+    assert not brought(
+        [f"nlpkernel_clean.components.{path.stem}" for path in SOURCE.glob("components/*.py")],
+        {"torch", "numpy", "ftfy", "phonenumbers", "py3langid", "regex", "sklearn"},
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_every_stage_is_offered_and_every_setting_has_help() -> None:
@@ -47,20 +42,11 @@ def test_every_stage_is_offered_and_every_setting_has_help() -> None:
     for point in STAGES.values():
         cls = point.load()
         assert is_component(cls)
-        assert all(field.facts.help for field in fields_of(cls)), cls
+        assert not without_help(cls)
 
 
 def test_every_code_is_explained_and_every_explanation_is_used() -> None:
-    used = {
-        code
-        for path in SOURCE.rglob("*.py")
-        if path.name != "codes.py"
-        for code in re.findall(r"CLN\d{3}", path.read_text())
-    }
-    assert used == set(CODES)
-    for title, text in CODES.values():
-        assert title
-        assert 2 <= len(text.splitlines()) <= 5
+    assert not faults_of_codes(nlpkernel_clean, CODES)
 
 
 @pytest.mark.parametrize(

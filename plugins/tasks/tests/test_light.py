@@ -1,27 +1,17 @@
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from importlib.metadata import entry_points
-from pathlib import Path
 
 import nlpkernel_tasks
-from nlpkernel.components import fields_of, is_component
+from nlpkernel.components import is_component
 from nlpkernel.hookspecs.everywhere import Facts
+from nlpkernel_sdk.light import brought, faults_of_codes, without_help
 from nlpkernel_tasks.codes import CODES
 from nlpkernel_tasks.component import Classification, Mlm
 
-SOURCE = Path(nlpkernel_tasks.__file__).parent
-
 
 def test_the_components_import_nothing_heavy() -> None:
-    program = (
-        "import sys, nlpkernel_tasks.component, nlpkernel_tasks.codes\n"
-        "heavy = {'torch', 'numpy'} & set(sys.modules)\n"
-        "assert not heavy, heavy"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    assert not brought(["nlpkernel_tasks.component", "nlpkernel_tasks.codes"], {"torch", "numpy"})
 
 
 def test_every_task_is_offered_and_every_setting_has_help() -> None:
@@ -34,21 +24,12 @@ def test_every_task_is_offered_and_every_setting_has_help() -> None:
     for name, point in points.items():
         cls = point.load()
         assert is_component(cls)
-        assert all(field.facts.help for field in fields_of(cls)), cls
+        assert not without_help(cls)
         assert cls().estimate(Facts()) == Facts(task=name)
 
 
 def test_every_code_is_explained_and_every_explanation_is_used() -> None:
-    used = {
-        code
-        for path in SOURCE.rglob("*.py")
-        if path.name != "codes.py"
-        for code in re.findall(r'"(TSK\d{3})"', path.read_text())
-    }
-    assert used == set(CODES)
-    for title, text in CODES.values():
-        assert title
-        assert 1 <= len(text.splitlines()) <= 5
+    assert not faults_of_codes(nlpkernel_tasks, CODES, least=1)
 
 
 def test_shares_are_no_more_than_there_is() -> None:
