@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 
@@ -67,8 +68,6 @@ def test_sources_come_as_large_as_they_are_without_weights(
 
 
 def test_weights_are_shares(open_text: Open, languages: list[Source]) -> None:
-    import attrs
-
     weighted = [attrs.evolve(each, weight=w) for each, w in zip(languages, (1.0, 1.0, 2.0), strict=True)]
     data = open_text(sources=weighted, **MIXED)
     assert shares(data, 20) == pytest.approx([0.25, 0.25, 0.5], abs=0.01)

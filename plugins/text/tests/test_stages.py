@@ -6,7 +6,9 @@ import importlib
 import json
 import os
 import signal
+import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -407,8 +409,6 @@ def test_kept_documents_come_back_by_file(tmp_path_factory: pytest.TempPathFacto
 
 
 def test_no_process_outlives_a_parent_that_is_killed(module: Any, tmp_path: Path) -> None:
-    import subprocess
-
     code = f"""
 import sys, time; sys.path.insert(0, {str(tmp_path / "modules")!r})
 if __name__ == "__main__":
@@ -438,8 +438,6 @@ if __name__ == "__main__":
                 break
         except (ProcessLookupError, FileNotFoundError):
             break
-        import time
-
         time.sleep(0.01)
     else:
         pytest.fail("the child lives on")

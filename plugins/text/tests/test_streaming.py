@@ -17,6 +17,7 @@ import pytest
 from nlpkernel import component, hookimpl
 from nlpkernel.errors import DataError
 from nlpkernel.hookspecs.stage import Documents, Outcome
+from nlpkernel_text.corpus import Corpus
 from nlpkernel_text.reading.components import Auto, JsonLines
 from nlpkernel_text.samplers.components import Order
 from nlpkernel_text.settings import Source, Stream
@@ -99,8 +100,6 @@ def test_any_packing_resumes_from_any_window(write: Write, open_text: Open, pack
 def test_a_resumed_stream_reads_one_buffer_and_one_file_again_at_most(
     write: Write, open_text: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nlpkernel_text.corpus import Corpus
-
     paths = [write(f"{number}.txt", counted(100)) for number in range(8)]
     options = {**LINES, "stream": Stream(buffer=20, ahead=0), "train": {"batch": 10}}
     data = open_text(*paths, **options)
