@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 _ROWS = ("window", "pack", "long", "sampling", "augment", "temperature")
 
 
-def open_text(text: Text, run: Run) -> Data:
-    """Open the data of a plan. Raise DataError for all that is wrong with it."""
+def open_text(text: Text, run: Run, building: Building | None = None) -> Data:
+    """Open the data of a plan, by a `building` that is there already or a new one. Raise DataError for all that is
+    wrong with it."""
     if text.stream is not None:
         from nlpkernel_text.streaming.opening import open_streamed
 
         return open_streamed(text, text.stream, run)
-    building = Building(text, run)
+    building = building or Building(text, run)
     entry, cleaned = building.tokens()
     corpus = building.corpus
     if cleaned is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import cache
 
 from nlpkernel.cli.options import plan_options
 
@@ -58,18 +59,20 @@ def execute(args: argparse.Namespace) -> int:
             found[name] = told[0]
             lines.extend(([""] if lines else []) + told[1])
 
+        # One for all, and when it is needed: it reads every file for its key.
+        whole = cache(lambda: Building(text, run))
         if args.clean:
-            add("clean", building.clean(Building(text, run)))
+            add("clean", building.clean(whole()))
         if args.build:
-            add("build", building.build(Building(text, run)))
+            add("build", building.build(whole()))
         if args.trace:
-            add("trace", tracing.trace(text, run, args.trace))
+            add("trace", tracing.trace(text, run, args.trace, whole))
         if args.write:
-            add("write", writing.write(text, run, args.write, args.overwrite))
+            add("write", writing.write(text, run, args.write, args.overwrite, whole))
         if args.stats or not looks:
-            add("stats", statistics.statistics(text, run))
+            add("stats", statistics.statistics(text, run, whole))
         if args.show is not None:
-            add("show", statistics.show(text, run, args.show))
+            add("show", statistics.show(text, run, args.show, whole))
     if args.json:
         write_json(found)
     else:

@@ -12,9 +12,8 @@ from nlpkernel_text.cache import size_of
 
 
 def build(building: Building) -> tuple[object, list[str]]:
-    """Clean and tokenize, as far as that is not done."""
-    if building.text.stream is not None:
-        raise fail(UsageError, "TXT035", "a stream is not built: it is read as training goes on")
+    """Clean and tokenize, as far as that is not done. Raise UsageError (TXT035) for a stream."""
+    _held(building)
     there = {folder for folder in building.folders.values() if folder.exists()}
     begun = time.monotonic()
     building.tokens()
@@ -31,6 +30,12 @@ def build(building: Building) -> tuple[object, list[str]]:
 
 
 def clean(building: Building) -> tuple[object, list[str]]:
-    """Remove what is there."""
+    """Remove what is there. Raise UsageError (TXT035) for a stream."""
+    _held(building)
     removed = building.forget()
     return {"bytes": removed}, [f"removed {size(removed)} from the cache"]
+
+
+def _held(building: Building) -> None:
+    if building.text.stream is not None:
+        raise fail(UsageError, "TXT035", "a stream is not built: it is read as training goes on")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,16 +23,16 @@ _PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 _CHARACTERS = 400
 
 
-def statistics(text: Text, run: Run) -> tuple[object, list[str]]:
+def statistics(text: Text, run: Run, whole: Callable[[], Building]) -> tuple[object, list[str]]:
     """From files to rows."""
-    data = open_text(text, run)
+    data = open_text(text, run, None if text.stream is not None else whole())
     assert isinstance(data, PackedData)
     try:
         found: dict[str, Any] = {
             "counts": [[source, what, n] for (source, what), n in sorted(run.counts.items())]
         }
         if text.stream is None:
-            found.update(_documents(Building(text, run)))
+            found.update(_documents(whole()))
         else:
             files = Corpus(text, run).files
             found["stream"] = {"files": len(files), "bytes": sum(each.file.size() for each in files)}
@@ -47,9 +48,9 @@ def statistics(text: Text, run: Run) -> tuple[object, list[str]]:
         data.close()
 
 
-def show(text: Text, run: Run, count: int) -> tuple[object, list[str]]:
+def show(text: Text, run: Run, count: int, whole: Callable[[], Building]) -> tuple[object, list[str]]:
     """The first rows of the training split, with where they come from."""
-    data = open_text(text, run)
+    data = open_text(text, run, None if text.stream is not None else whole())
     assert isinstance(data, PackedData)
     try:
         rows: list[dict[str, Any]] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -58,11 +58,10 @@ class _Traced:
         self.text, self.dropped = after, dropped is not None
 
 
-def trace(text: Text, run: Run, name: str) -> tuple[object, list[str]]:
+def trace(text: Text, run: Run, name: str, whole: Callable[[], Building]) -> tuple[object, list[str]]:
     """Follow the document `name` from its file to its tokens. Raise UsageError (TXT019) where there is none of this
     name."""
-    building = Building(text, run)
-    corpus = building.corpus
+    corpus = Corpus(text, run)
     traced = _Traced(*_document(corpus, name))
     cleaning = Cleaning(run, text.stages, [each.shown for each in corpus.files], watch=traced.watch)
     faults = Faults(True)
@@ -108,7 +107,7 @@ def trace(text: Text, run: Run, name: str) -> tuple[object, list[str]]:
     if not traced.dropped:
         lines += ["text", *(f"    {line}" for line in _short(traced.text).split("\n"))]
         if text.stream is None:
-            tokens = _tokens(building, run, traced)
+            tokens = _tokens(whole(), run, traced)
             found["tokens"] = tokens
             lines += _told(tokens)
     return found, lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 SOURCE = "source"
 
 
-def write(text: Text, run: Run, name: str, overwrite: bool) -> tuple[object, list[str]]:
+def write(
+    text: Text, run: Run, name: str, overwrite: bool, whole: Callable[[], Building]
+) -> tuple[object, list[str]]:
     """Write all documents, those for validation too, in the order of the files: text, the other fields of the plan
     (None where a file does not have one), and "source", where each comes from."""
     path = Path(name)
@@ -43,7 +45,7 @@ def write(text: Text, run: Run, name: str, overwrite: bool) -> tuple[object, lis
         raise fail(
             UsageError, "TXT027", "the file is there already", place=place, hint="--overwrite replaces it"
         )
-    building = Building(text, run)
+    building = whole()
     fields = dict.fromkeys(
         each for file in building.corpus.files for each in file.fields.templates if each != TEXT
     )
