@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nlpkernel_text.lm import LanguageModelling
-from nlpkernel_text.packing import Packer, RowPacker, Rows
+from nlpkernel_text.packing import Packer, RowPacker
+from nlpkernel_text.rows import Rows
 from nlpkernel_text.streams import Stream
 
 LM = LanguageModelling()

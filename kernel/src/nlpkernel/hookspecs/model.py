@@ -63,6 +63,8 @@ class Model:
     `module.forward` takes what `Task.inputs` gives and returns `Outputs`. A model that can generate has
     `context` (most positions of a row), `prefill(tokens, capacity) -> (logits, cache)` with memory for `capacity`
     positions, and `decode(tokens, cache) -> (logits, cache)`; logits are those after the last token [rows, vocabulary].
+    One that writes a second text has, instead of `prefill`, `encode(tokens, lengths, capacity) -> cache`. A model whose
+    texts are searched has `select(cache, rows) -> cache`, the cache of these rows [count], each as often as it comes.
     finish_block(block) -> block is applied to each block of the anatomy once the layout is made (activation
     checkpointing, compiling); None: nothing.
     """
@@ -75,8 +77,10 @@ class Model:
 
 class Outputs(NamedTuple):
     """What a model's forward gives. Either `logits` [rows, positions, vocabulary], or `hidden` [rows, positions, width]
-    with the `head` weight [vocabulary, width], so that the loss need not hold all logits at once. Where rows as a whole
-    are classified, `logits` are [rows, classes].
+    with the `head` weight [vocabulary, width], so that the loss need not hold all logits at once. Positions are those of
+    the text that is written, where there are two. Where rows as a whole are classified, `logits` are [rows, classes];
+    where each token is, [rows, positions, classes]. Where pairs are compared, `hidden` are [rows, 2, width], the vectors
+    of the first and of the second, and `head` the scale of their likeness (0 dimensions) where the model has learnt one.
 
     A named tuple, because wrappers of modules look for tensors in tuples and know no other class of ours.
     """

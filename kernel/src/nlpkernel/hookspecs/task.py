@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from nlpkernel.hookspecs.model import Outputs
     from nlpkernel.hookspecs.tokenizer import Tokenizer
 
-#: One sample as the data gives it: names to numpy arrays or plain values. "tokens": its ids. "label": the number of its
-#: class, where it has one. "key": a number of 64 bits for what a task draws at random, another one each time that the
-#: sample is trained on, the same however a window is divided, and of the sample alone in an evaluation.
+#: One sample as the data gives it: names to numpy arrays or plain values. "tokens": its ids. Where it has them: "label",
+#: the number of its class; "target", the ids of a second text that belongs to the first; "tags", the number of each
+#: token's class, -1 for those that have none. "key": a number of 64 bits for what a task draws at random, another one
+#: each time that the sample is trained on, the same however a window is divided, and of the sample alone in an
+#: evaluation.
 Row = Mapping[str, Any]
 
 #: Counts that are merged by adding them over batches and workers: names to tensors of 0 or 1 dimensions.

@@ -12,7 +12,8 @@ from nlpkernel.errors import DataError, fail
 from nlpkernel.hookspecs.augmentation import Augmentation
 from nlpkernel.sampling import Part, key
 from nlpkernel_text.encoding import encode
-from nlpkernel_text.packing import Packer, RowPacker, Rows
+from nlpkernel_text.packing import Packer, RowPacker
+from nlpkernel_text.rows import Rows
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run

@@ -12,7 +12,7 @@ from nlpkernel_text.cleaning.batches import batches
 from nlpkernel_text.cleaning.running import Cleaning
 from nlpkernel_text.corpus import Corpus, changed, found
 from nlpkernel_text.reading.faults import Faults
-from nlpkernel_text.streams import write_streams
+from nlpkernel_text.tokenizing import write_streams
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run

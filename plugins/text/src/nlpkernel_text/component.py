@@ -54,7 +54,8 @@ class Text:
     format: Any = extension("reader", default="auto", help="how the files are read")
     fields: dict[str, str] = setting(
         factory=dict,
-        help='which columns are what: { text = "body", label = "stars" }, or text = "{title}. {body}"',
+        help='which columns are what: { text = "body", label = "stars" }, or text = "{title}. {body}"; also weight, '
+        "target (a second text), and tags (one for each word)",
     )
     encoding: str = setting(
         default="utf-8", help='what text is in: a codec of Python\'s, or "auto" to find it out for each file'
@@ -113,6 +114,7 @@ class Text:
         if self.augment and (self.pack != "rows" or self.long == "split"):
             tip = 'write pack = "rows" and long = "truncate"'
             yield "augment", f"a text can have another wording where it is one row: {tip}"
+        yield from self._belonging()
         if self.stream is not None:
             yield from self._stream()
 
@@ -139,6 +141,25 @@ class Text:
         if self.temperature != 1 and not self.sources:
             yield "temperature", "it weighs the sources of a mixture, and there are no `sources`"
 
+    def _belonging(self) -> Iterable[tuple[str, str]]:
+        """What goes with a text as a whole: a second text, and tags."""
+        names = {*self.fields, *(name for source in self.sources for name in source.fields or ())}
+        for name in sorted(names & {"target", "tags"}):
+            if self.pack != "rows" or (name == "target" and self.long == "split"):
+                yield (
+                    "fields",
+                    f"`{name}` belongs to a text that is one row: "
+                    'write pack = "rows" and long = "truncate" (or "skip")',
+                )
+            if self.split == "tail":
+                yield "split", f"a text that has a `{name}` cannot be cut in two"
+        if "tags" in names:
+            for other in sorted(names & {"target", "label"}):
+                yield "fields", f"a text has `tags` or a `{other}`, not both"
+            for name in ("stages", "augment"):
+                if getattr(self, name):
+                    yield name, "tags belong to the words as they are read, which are not changed"
+
     def _stream(self) -> Iterable[tuple[str, str]]:
         if self.validation:
             yield "validation", "a stream has no end to take a share of: name `validation_paths`, or write 0"
@@ -147,7 +168,7 @@ class Text:
                 "sampling",
                 'a stream is read in order: write "shuffle" (drawn from `buffer` rows) or "order"',
             )
-        for name in ("label", "weight"):
+        for name in ("label", "weight", "target", "tags"):
             if name in self.fields or any(name in (source.fields or ()) for source in self.sources):
                 yield "fields", f"the rows of a stream have no {name}"
         if any(source.weight for source in self.sources) or self.temperature != 1:

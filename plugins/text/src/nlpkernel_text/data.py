@@ -14,8 +14,9 @@ from nlpkernel.hookspecs.data import Microbatch
 from nlpkernel.sampling import key
 from nlpkernel_text.accounts import OWNER
 from nlpkernel_text.length import steps_for
-from nlpkernel_text.packing import Packer, Rows
+from nlpkernel_text.packing import Packer
 from nlpkernel_text.recent import Recent
+from nlpkernel_text.rows import Rows
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run

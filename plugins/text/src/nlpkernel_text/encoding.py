@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 import numpy as np
 
 from nlpkernel.errors import DataError, Place
 from nlpkernel_text.reading.plain import cut
-from nlpkernel_text.tokenizers.encoders import Flat
+from nlpkernel_text.tokenizers.encoders import Flat, Ids
 
 if TYPE_CHECKING:
     from nlpkernel.hookspecs.tokenizer import Tokenizer
+
+
+class Encoded(NamedTuple):
+    """The tokens of some texts: ids one after the other, and how many each text has. words: how many each word has, of
+    texts that are tagged. targets: the same of their second texts."""
+
+    tokens: Flat
+    words: Ids | None = None
+    targets: Flat | None = None
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> Flat:
@@ -23,6 +32,15 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> Flat:
     counts = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
     ids, sizes = _flat(tokenizer, [part for each in parts for part in each])
     return ids, np.add.reduceat(sizes, counts.cumsum() - counts)
+
+
+def encode_words(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> tuple[Flat, Ids]:
+    """The tokens of texts that are lists of words, and how many each word has. Each word is encoded for itself, all but
+    the first with a space before it."""
+    words = [word if number == 0 else f" {word}" for text in texts for number, word in enumerate(text)]
+    ids, sizes = encode(tokenizer, words)
+    counts = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+    return (ids, np.add.reduceat(sizes, counts.cumsum() - counts)), sizes
 
 
 def refused_at(

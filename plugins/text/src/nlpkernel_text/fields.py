@@ -17,6 +17,10 @@ from nlpkernel_text.reading.plain import COLUMN
 
 #: What a document has to have.
 TEXT, LABEL, WEIGHT = "text", "label", "weight"
+#: A second text that belongs to the first; and a label for each word of the text.
+TARGET, TAGS = "target", "tags"
+#: The words of a text that has tags. No field of a plan, but made of its text.
+WORDS = "words"
 
 _HOLE = re.compile(r"\{([^{}]*)\}")
 
@@ -72,7 +76,8 @@ class Fields:
     def chunk(self, records: Records, shown: str, unit: Unit, faults: Faults) -> Chunk:
         """The documents of some records; it may be none. One whose text is empty is left out and counted; one that
         cannot be used is broken: its text is no text, its label neither text nor a whole number, its weight no number
-        above 0. In formats whose `unit` are records, a text that is null is an empty one."""
+        above 0, its tags not one for each of its words. In formats whose `unit` are records, a text that is null is an
+        empty one."""
         template = self.templates[TEXT]
         if len(self.templates) == 1 and template.alone:
             texts = records.columns[template.columns[0]]
@@ -80,6 +85,8 @@ class Fields:
             if all(texts) and set(map(type, texts)) <= {str}:
                 return Chunk(list(texts), records.places, records.opens, records.closes)
         made: dict[str, list[Any]] = {name: [] for name in self.templates}
+        if TAGS in made:
+            made[WORDS] = []
         places = []
         for number, place in enumerate(records.places):
             row = {column: values[number] for column, values in records.columns.items()}
@@ -93,13 +100,18 @@ class Fields:
     def _document(
         self, row: Mapping[str, Any], place: Place, unit: Unit, faults: Faults
     ) -> dict[str, Any] | None:
-        found = {}
+        found: dict[str, Any] = {}
         for name, template in self.templates.items():
             value = template.fill(row)
-            if name == TEXT:
+            if name == TEXT and TAGS in self.templates:
+                found[WORDS], wrong = _words(value)
+                value = " ".join(found[WORDS])
+            elif name in (TEXT, TARGET):
                 if value is None and unit == "record":
                     value = ""
                 wrong = None if isinstance(value, str) else "is no text but"
+            elif name == TAGS:
+                value, wrong = _tags(value, len(found[WORDS]))
             else:
                 wrong = _CHECKS[name](value) if name in _CHECKS else None
             if wrong is not None:
@@ -107,8 +119,8 @@ class Fields:
                 what = f"the value of {template.columns[0]!r} {wrong} {shown}"
                 faults.broken(BROKEN, "TXT005", what, place)
                 return None
-            found[name] = value if name == TEXT else _simple(value)
-        if not found[TEXT]:
+            found[name] = value if name in (TEXT, TAGS) else _simple(value)
+        if not found[TEXT] or found.get(TARGET) == "":
             faults.count(EMPTY)
             return None
         return found
@@ -121,6 +133,24 @@ def _simple(value: Any) -> Any:
     if isinstance(value, int):
         return value if -(1 << 63) <= value < 1 << 64 else str(value)
     return json.dumps(value) if isinstance(value, (list, dict)) else str(value)
+
+
+def _words(value: Any) -> tuple[list[str], str | None]:
+    """The words of a text, which is a list of them, or has white space between them; and what is wrong with it."""
+    if isinstance(value, str):
+        return value.split(), None
+    if isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value):
+        return list(value), None
+    return [], "is no text and no list of words but"
+
+
+def _tags(value: Any, words: int) -> tuple[list[Any], str | None]:
+    """The tags of so many words, as `_words` takes words; and what is wrong with them."""
+    tags = value.split() if isinstance(value, str) else value
+    if not isinstance(tags, (list, tuple)) or any(map(_no_label, tags)):
+        return [], "is no list of tags but"
+    wrong = None if len(tags) == words else f"has {len(tags)} tags for {words} words:"
+    return list(tags), wrong
 
 
 def _no_label(value: object) -> str | None:

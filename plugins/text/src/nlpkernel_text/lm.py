@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from nlpkernel.hookspecs.task import Term
 from nlpkernel_text.linear_loss import linear_cross_entropy, linear_scores
-from nlpkernel_text.packing import Rows
+from nlpkernel_text.rows import Rows
 
 if TYPE_CHECKING:
     from nlpkernel.hookspecs.data import Batch

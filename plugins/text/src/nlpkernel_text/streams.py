@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import attrs
 import numpy as np
 
-from nlpkernel.errors import DataError
 from nlpkernel_text.chunks import Chunk
-from nlpkernel_text.encoding import encode, refused_at
-from nlpkernel_text.fields import LABEL, WEIGHT
+from nlpkernel_text.encoding import Encoded
+from nlpkernel_text.fields import LABEL, TAGS, TARGET, WEIGHT
 from nlpkernel_text.labels import Labels
-from nlpkernel_text.tokenizers.encoders import Flat, Ids
+from nlpkernel_text.tokenizers.encoders import Ids
 
 if TYPE_CHECKING:
-    from nlpkernel.context import Task
     from nlpkernel.hookspecs.tokenizer import Tokenizer
-    from nlpkernel_text.corpus import Corpus, Piece
 
 Split = Literal["train", "validation"]
 SPLITS: tuple[Split, ...] = ("train", "validation")
-
-#: Characters and texts that go to the tokenizer at once.
-_CHARACTERS = 1 << 21
-_TEXTS = 1 << 14
 
 
 @attrs.frozen(eq=False)
@@ -38,8 +28,9 @@ class Stream:
 
     tokens: uint16 or uint32. starts: int64, where each document begins. where: uint32 [documents, 2], file
     (by its number) and place in it of each document. labels: int32, the number of each document's class; weights:
-    float64, how often it should come; None where the plan names no field for them. texts: the documents as text; None
-    where nobody needs it.
+    float64, how often it should come; tags: int32, the number of each token's tag, -1 for one without; None where the
+    plan names no field for them. targets: the second text of each document. texts: the documents as text; None where
+    nobody needs it.
     """
 
     tokens: Ids
@@ -47,7 +38,18 @@ class Stream:
     where: Ids
     labels: Ids | None = None
     weights: Ids | None = None
+    tags: Ids | None = None
+    targets: Targets | None = None
     texts: Texts | None = None
+
+
+@attrs.frozen(eq=False)
+class Targets:
+    """Second texts. tokens: one after the other, each followed by the end token if there is one, uint16 or uint32.
+    starts: int64, where each begins, and where the last one ends."""
+
+    tokens: Ids
+    starts: Ids
 
 
 @attrs.frozen(eq=False)
@@ -65,8 +67,9 @@ class Texts:
 
 
 class StreamWriter:
-    """Writes the stream of one split to `<name>.tokens`, `.starts` and `.where` in a folder; to `.labels` and
-    `.weights` where documents have them, and to `.texts` and `.bounds` with `texts`."""
+    """Writes the stream of one split to `<name>.tokens`, `.starts` and `.where` in a folder; to `.labels`, `.weights`,
+    `.tags`, `.targets` and `.ends` (of targets) where documents have them, and to `.texts` and `.bounds` with
+    `texts`."""
 
     def __init__(
         self, folder: Path, name: Split, tokenizer: Tokenizer, labels: Labels, *, texts: bool = False
@@ -81,11 +84,14 @@ class StreamWriter:
             self._file(part)
         self._open = False
         self._bytes = 0
+        self._targets = 0
         self.length = 0
         self.documents = 0
 
-    def add(self, file: int, shown: str, chunk: Chunk, ids: Ids, sizes: Ids) -> None:
-        """Append the tokens of a chunk of a file: `ids` of its texts one after the other, and how many each has."""
+    def add(self, file: int, shown: str, chunk: Chunk, encoded: Encoded) -> None:
+        """Append the tokens of a chunk of a file."""
+        ids, sizes = encoded.tokens
+        tags = self._tagged(chunk, shown, encoded)
         if self._end is not None:
             closing = np.ones(len(sizes), dtype=np.int64)
             closing[-1] = chunk.closes
@@ -96,8 +102,13 @@ class StreamWriter:
             is_end[ends] = True
             tokens[is_end] = self._end
             tokens[~is_end] = ids
+            if tags is not None:
+                inner, tags = tags, np.full(len(tokens), -1, dtype=np.int32)
+                tags[~is_end] = inner
             ids, sizes = tokens, sizes + closing
         ids.astype(self.type, copy=False).tofile(self._files["tokens"])
+        if tags is not None:
+            tags.tofile(self._file("tags"))
         # A document without any token is none.
         begun = sizes > 0
         # What continues a document of the other split begins one here.
@@ -108,7 +119,7 @@ class StreamWriter:
         places[:, 0] = file
         places[:, 1] = np.asarray(chunk.lines)[begun]
         places.tofile(self._files["where"])
-        for column in (LABEL, WEIGHT):
+        for column in (LABEL, WEIGHT, TAGS, TARGET):
             if any(chunk.texts):
                 self._labels.expect(column, column in chunk.columns, chunk.lines[0], shown)
         if LABEL in chunk.columns:
@@ -118,6 +129,8 @@ class StreamWriter:
         if WEIGHT in chunk.columns:
             weights = np.array([float(value) for value in chunk.columns[WEIGHT]])
             weights[begun].tofile(self._file("weights"))
+        if encoded.targets is not None:
+            self._add_targets(*encoded.targets, begun)
         if self._texts:
             self._add_texts(chunk.texts, sizes, begun)
         self.length += len(ids)
@@ -133,9 +146,36 @@ class StreamWriter:
 
     def settle(self, numbers: Ids) -> None:
         """Give each label the number that `numbers` has for it. After `close`."""
-        if "labels" in self._files:
-            path = self._folder / f"{self._name}.labels"
-            numbers[np.fromfile(path, dtype=np.int32)].tofile(path)
+        # That of a token without a tag, -1, stays.
+        settled = np.append(numbers, -1).astype(np.int32)
+        for part in ("labels", "tags"):
+            if part in self._files:
+                path = self._folder / f"{self._name}.{part}"
+                settled[np.fromfile(path, dtype=np.int32)].tofile(path)
+
+    def _tagged(self, chunk: Chunk, shown: str, encoded: Encoded) -> Ids | None:
+        """The number for now of each token's tag: the first token of a word has that of the word."""
+        if encoded.words is None:
+            return None
+        each = chunk.columns[TAGS]
+        places = [place for place, tags in zip(chunk.lines, each, strict=True) for _ in tags]
+        flat = [tag for tags in each for tag in tags]
+        numbers = self._labels.number(flat, self._name == "train", places, shown)
+        tags = np.full(len(encoded.tokens[0]), -1, dtype=np.int32)
+        begins = encoded.words.cumsum() - encoded.words
+        real = encoded.words > 0
+        tags[begins[real]] = numbers[real]
+        return tags
+
+    def _add_targets(self, ids: Ids, sizes: Ids, begun: Ids) -> None:
+        ids = ids[np.repeat(begun, sizes)]
+        sizes = sizes[begun]
+        if self._end is not None:
+            ids = np.insert(ids, sizes.cumsum(), self._end)
+            sizes = sizes + 1
+        ids.astype(self.type, copy=False).tofile(self._file("targets"))
+        (self._targets + sizes.cumsum()).tofile(self._file("ends"))
+        self._targets += int(sizes.sum())
 
     def _add_texts(self, texts: list[str], sizes: Ids, begun: Ids) -> None:
         encoded = [text.encode() if size else b"" for text, size in zip(texts, sizes.tolist(), strict=True)]
@@ -158,12 +198,15 @@ def open_stream(folder: Path, name: str, type: str) -> Stream:
         return _map(path, np.dtype(type)) if path.exists() else None
 
     content, bounds = mapped("texts", np.uint8), mapped("bounds", np.int64)
+    targets, ends = mapped("targets", type), mapped("ends", np.int64)
     return Stream(
         _map(folder / f"{name}.tokens", np.dtype(type)),
         _map(folder / f"{name}.starts", np.dtype(np.int64)),
         _map(folder / f"{name}.where", np.dtype(np.uint32)).reshape(-1, 2),
         mapped("labels", np.int32),
         mapped("weights", np.float64),
+        mapped("tags", np.int32),
+        None if targets is None or ends is None else Targets(targets, np.concatenate(([0], ends))),
         None if content is None or bounds is None else Texts(content, bounds),
     )
 
@@ -173,85 +216,3 @@ def _map(path: Path, type: np.dtype[Any]) -> Ids:
         return np.zeros(0, dtype=type)
     # As a plain array: each slice of a memmap object costs a microsecond more.
     return np.memmap(path, dtype=type, mode="r").view(np.ndarray)
-
-
-@attrs.frozen
-class Written:
-    """What was written: the type of the tokens, and the names of the classes in the order of their numbers."""
-
-    type: str
-    labels: tuple[str, ...]
-
-
-def write_streams(
-    corpus: Corpus, tokenizer: Tokenizer, folder: Path, task: Task, *, texts: bool = False
-) -> Written:
-    """Tokenize all documents into a stream for each split, with the texts of the training split too where they are
-    asked for. Raise DataError for what the tokenizer refuses, and for a label that is never trained."""
-    writers: dict[Split, StreamWriter] = {}
-    labels = Labels()
-    try:
-        for split in SPLITS:
-            keep = texts and split == "train"
-            writers[split] = StreamWriter(folder, split, tokenizer, labels, texts=keep)
-        for pieces, (ids, sizes) in _encoded(corpus, tokenizer):
-            begin = text = 0
-            for piece in pieces:
-                mine = sizes[text : text + len(piece.chunk.texts)]
-                end = begin + int(mine.sum())
-                shown = corpus.files[piece.file].shown
-                writers[piece.split].add(piece.file, shown, piece.chunk, ids[begin:end], mine)
-                text, begin = text + len(mine), end
-                task.advance(sum(map(len, piece.chunk.texts)))
-    finally:
-        for writer in writers.values():
-            writer.close()
-    names, numbers = labels.order()
-    for writer in writers.values():
-        writer.settle(numbers)
-    return Written(writers["train"].type.name, names)
-
-
-def _encoded(corpus: Corpus, tokenizer: Tokenizer) -> Iterator[tuple[list[Piece], Flat]]:
-    """Pieces with their tokens. The library tokenizes the next ones while these are turned into arrays and written."""
-    waiting: deque[tuple[list[Piece], Future[Flat]]] = deque()
-    with ThreadPoolExecutor(2, thread_name_prefix="nlpkernel-text") as pool:
-        try:
-            for pieces in _batches(corpus.pieces()):
-                waiting.append((pieces, pool.submit(_encode, corpus, tokenizer, pieces)))
-                if len(waiting) > 2:
-                    done, future = waiting.popleft()
-                    yield done, future.result()
-            while waiting:
-                done, future = waiting.popleft()
-                yield done, future.result()
-        finally:
-            for _, future in waiting:
-                future.cancel()
-
-
-def _batches(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
-    batch: list[Piece] = []
-    characters = texts = 0
-    for piece in pieces:
-        batch.append(piece)
-        texts += len(piece.chunk.texts)
-        characters += sum(map(len, piece.chunk.texts))
-        if characters >= _CHARACTERS or texts >= _TEXTS:
-            yield batch
-            batch, characters, texts = [], 0, 0
-    if batch:
-        yield batch
-
-
-def _encode(corpus: Corpus, tokenizer: Tokenizer, pieces: list[Piece]) -> Flat:
-    """The tokens of all texts."""
-    try:
-        return encode(tokenizer, [text for piece in pieces for text in piece.chunk.texts])
-    except DataError as error:
-        for piece in pieces:
-            shown = corpus.files[piece.file].shown
-            place = refused_at(tokenizer, piece.chunk.texts, piece.chunk.lines, shown)
-            if place is not None:
-                raise place from error
-        raise

@@ -10,7 +10,7 @@ import numpy as np
 from nlpkernel.errors import DataError, fail
 from nlpkernel_text.cleaning.running import Cleaning
 from nlpkernel_text.data import PackedData
-from nlpkernel_text.packing import Rows
+from nlpkernel_text.rows import Rows
 from nlpkernel_text.streaming.blocks import Block, Blocks, Start
 from nlpkernel_text.streaming.reading import Position
 
