@@ -185,6 +185,11 @@ numbers with those of an unbroken run. That needs a plan whose unbroken runs are
 are nlpkernel's and start here. The message says what is otherwise; such a run is resumed by `nlpkernel resume` as any
 other.""",
     ),
+    "NK315": (
+        "the data cannot try a model",
+        "`evaluate` and `predict` read samples as the run's data component does, which has to open them for a trained\n"
+        "model (the hook `open_unseen`). This one does not; ask its author.",
+    ),
     "NK401": (
         "the device cannot be used",
         """torch has no such device here: its build, the driver or the number is another. There is no fall-back to

@@ -11,7 +11,8 @@ from nlpkernel_tasks.component import Classification, Mlm
 
 
 def test_the_components_import_nothing_heavy() -> None:
-    assert not brought(["nlpkernel_tasks.component", "nlpkernel_tasks.codes"], {"torch", "numpy"})
+    commands = [f"nlpkernel_tasks.commands.{name}" for name in ("compare", "evaluate", "predict")]
+    assert not brought(["nlpkernel_tasks.component", "nlpkernel_tasks.codes", *commands], {"torch", "numpy"})
 
 
 def test_every_task_is_offered_and_every_setting_has_help() -> None:
@@ -20,7 +21,7 @@ def test_every_task_is_offered_and_every_setting_has_help() -> None:
         for each in entry_points(group="nlpkernel.task.v1")
         if each.value.startswith("nlpkernel_tasks")
     }
-    assert sorted(points) == ["classification", "mlm"]
+    assert sorted(points) == ["classification", "mlm", "pairs", "seq2seq", "tokens"]
     for name, point in points.items():
         cls = point.load()
         assert is_component(cls)

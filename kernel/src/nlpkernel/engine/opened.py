@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -14,7 +15,7 @@ from nlpkernel.engine.group import SingleGroup, pick_device
 from nlpkernel.engine.materialise import fill
 from nlpkernel.engine.opening import activate, reading
 from nlpkernel.errors import CheckpointError, UsageError, fail
-from nlpkernel.hookspecs.data import Codec, DataInfo
+from nlpkernel.hookspecs.data import Codec, DataInfo, Unseen
 from nlpkernel.hookspecs.model import Model
 from nlpkernel.hookspecs.task import Task
 from nlpkernel.plan import Plan
@@ -25,6 +26,7 @@ class OpenModel:
     """A trained model with all that using it needs.
 
     model: the module in evaluation mode, on `device`. codec: text to ids and back. step: where the version was taken.
+    folder: that of the run.
     """
 
     model: nn.Module
@@ -33,11 +35,28 @@ class OpenModel:
     version: str
     step: int
     plan: Plan
+    folder: Path
 
     @property
     def task(self) -> Task:
         """The task that it was trained for."""
         return self.codec.task
+
+    def unseen(self, paths: Sequence[str] = (), *, truth: bool = True) -> Unseen:
+        """Samples to try it on: those of `paths`, or the plan's validation split. truth: whether they have what the
+        model is to say. Raise UsageError where the data component opens none, DataError for anything wrong with
+        them."""
+        context, hooks, composition = activate(self.plan, self.folder)
+        data = composition.slot("data").component
+        if not hasattr(data, "open_unseen"):
+            owner = hooks.owner(data)
+            raise fail(
+                UsageError, "NK315", "the data component opens no samples for a trained model", owner=owner
+            )
+        samples: Unseen = hooks.ask(
+            data, "open_unseen", run=context, codec=self.codec, paths=tuple(paths), truth=truth
+        )
+        return samples
 
     @property
     def info(self) -> DataInfo:
@@ -45,14 +64,17 @@ class OpenModel:
         return self.codec.info
 
 
-def open_model(run: str | Path, *, version: str | None = None, device: str = "auto") -> OpenModel:
-    """Open a version of a run: the newest, or the one named `version`.
+def open_model(
+    run: str | Path, *, version: str | None = None, device: str = "auto", overrides: Sequence[str] = ()
+) -> OpenModel:
+    """Open a version of a run: the newest, or the one named `version`. overrides: changes to the run's plan, such as
+    "data.task.beams=5", for settings that say how the model is used.
 
     Needs neither the training data nor the plan's file, only the run's folder and the plugins that made it. Raise
     UsageError where there is no such run, CheckpointError where the version is missing or damaged.
     """
     folder = runs.find(run)
-    plan = Plan.load(folder / runs.PLAN)
+    plan = Plan.load(folder / runs.PLAN, overrides)
     context, hooks, composition = activate(plan, folder)
     if not composition.has("checkpoint"):
         raise fail(
@@ -94,4 +116,5 @@ def open_model(run: str | Path, *, version: str | None = None, device: str = "au
         version=version or versions[-1].name,
         step=snapshot.step,
         plan=plan,
+        folder=folder,
     )

@@ -112,6 +112,21 @@ class Data(Protocol):
         """Let go of files and workers."""
 
 
+class Unseen(Protocol):
+    """Samples that a trained model is tried on, in their order."""
+
+    samples: int
+
+    def batches(self) -> Iterable[Batch]:
+        """All samples, each once."""
+
+    def names(self, first: int, count: int) -> Sequence[str]:
+        """Where some samples come from: "held.jsonl:120"."""
+
+    def texts(self, first: int, count: int) -> Sequence[str]:
+        """Some samples as a person reads them."""
+
+
 @hook("pick")
 def open_data(run: Run) -> Data:  # type: ignore[empty-body]
     """Open the data. `run.train` says batch, micro, seed and what to do with a partial window. Raise DataError for
@@ -123,9 +138,19 @@ def open_codec(run: Run, artifacts: Mapping[str, bytes]) -> Codec:  # type: igno
     """Rebuild the codec from the artifacts of a version, without the training data."""
 
 
+@hook("pick")
+def open_unseen(  # type: ignore[empty-body]
+    run: Run, codec: Codec, paths: Sequence[str], truth: bool
+) -> Unseen:
+    """Open samples for a trained model: those of `paths`, relative to the working folder, or where there are none the
+    plan's validation split. truth: whether samples have what the model is to say, such as labels. Raise DataError for
+    anything wrong with them."""
+
+
 POINT = Point(
     name="data",
     slot=True,
     must=("open_data", "open_codec"),
+    may=("open_unseen",),
     help="what is trained on, and which samples each step sees",
 )

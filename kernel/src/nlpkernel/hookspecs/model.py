@@ -77,10 +77,11 @@ class Model:
 
 class Outputs(NamedTuple):
     """What a model's forward gives. Either `logits` [rows, positions, vocabulary], or `hidden` [rows, positions, width]
-    with the `head` weight [vocabulary, width], so that the loss need not hold all logits at once. Positions are those of
-    the text that is written, where there are two. Where rows as a whole are classified, `logits` are [rows, classes];
-    where each token is, [rows, positions, classes]. Where pairs are compared, `hidden` are [rows, 2, width], the vectors
-    of the first and of the second, and `head` the scale of their likeness (0 dimensions) where the model has learnt one.
+    with the `head` weight [vocabulary, width], so that the loss need not hold all logits at once. Positions are those
+    of the text that is written, where there are two. Where rows as a whole are classified, `logits` are [rows,
+    classes]; where each token is, [rows, positions, classes]. Where pairs are compared, `hidden` are [rows, 2, width],
+    the vectors of the first and of the second, and `head` the scale of their likeness (0 dimensions) where the model
+    has learnt one.
 
     A named tuple, because wrappers of modules look for tensors in tuples and know no other class of ours.
     """

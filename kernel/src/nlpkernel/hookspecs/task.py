@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from nlpkernel.hookspecs._spec import Point, hook
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from nlpkernel.context import Run
-    from nlpkernel.hookspecs.data import Batch
+    from nlpkernel.hookspecs.data import Batch, Codec
     from nlpkernel.hookspecs.model import Outputs
     from nlpkernel.hookspecs.tokenizer import Tokenizer
 
-#: One sample as the data gives it: names to numpy arrays or plain values. "tokens": its ids. Where it has them: "label",
-#: the number of its class; "target", the ids of a second text that belongs to the first; "tags", the number of each
-#: token's class, -1 for those that have none. "key": a number of 64 bits for what a task draws at random, another one
-#: each time that the sample is trained on, the same however a window is divided, and of the sample alone in an
-#: evaluation.
+#: One sample as the data gives it: names to numpy arrays or plain values. "tokens": its ids. Where it has them:
+#: "label", the number of its class; "target", the ids of a second text that belongs to the first; "tags", the number of
+#: each token's class, -1 for those that have none. "key": a number of 64 bits for what a task draws at random, another
+#: one each time that the sample is trained on, the same however a window is divided, and of the sample alone in an
+#: evaluation. "number": its place in its split, in an evaluation.
 Row = Mapping[str, Any]
 
 #: Counts that are merged by adding them over batches and workers: names to tensors of 0 or 1 dimensions.
@@ -62,6 +62,27 @@ class Task(Protocol):
 
     def value(self, counts: Mapping[str, Any]) -> Mapping[str, float | None]:
         """Metrics from merged counts (numbers or lists of numbers). None where there was nothing to count."""
+
+
+class Judged(NamedTuple):
+    """What a model says of the rows of a batch, padding left out.
+
+    counts: as `Task.evaluate` gives them, each with a first dimension of rows, and what can only be counted of whole
+    answers beside; empty where the truth is not known. answers: of each row, as JSON knows it.
+    """
+
+    counts: Counts
+    answers: Sequence[Mapping[str, Any]]
+
+
+class Judging(Task, Protocol):
+    """A task that tells what a model says of each row. Of one that does not, rows are evaluated one at a time."""
+
+    #: What of a row, such as "label", the model is asked for.
+    truth: frozenset[str]
+
+    def judge(self, model: nn.Module, batch: Batch, codec: Codec) -> Judged:
+        """The model's answers to a batch, which has no truth where its rows had none."""
 
 
 @hook("pick")

@@ -11,13 +11,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from nlpkernel.errors import DataError, fail
-from nlpkernel.hookspecs.task import Term
+from nlpkernel.hookspecs.task import Judged, Term
 from nlpkernel_tasks.codes import OWNER
 from nlpkernel_tasks.metrics import BINS, scores
 from nlpkernel_tasks.rows import tokens_of, values_of
 
 if TYPE_CHECKING:
-    from nlpkernel.hookspecs.data import Batch
+    from torch import nn
+
+    from nlpkernel.hookspecs.data import Batch, Codec
     from nlpkernel.hookspecs.model import Outputs
     from nlpkernel.hookspecs.task import Row
 
@@ -35,6 +37,7 @@ class Classifying:
     """
 
     name = "classification"
+    truth = frozenset({"label"})
 
     def __init__(
         self, labels: Sequence[str], weights: Sequence[float] | None, smoothing: float, main: str
@@ -46,13 +49,16 @@ class Classifying:
         self._weights = None if weights is None else np.array(weights, dtype=np.float64)
 
     def batch(self, rows: Sequence[Row]) -> Batch:
-        """Rows to host tensors. A row has "tokens", and "label", the number of its class."""
+        """Rows to host tensors. A row has "tokens", and where it is known "label", the number of its class."""
         tokens, lengths = tokens_of(rows)
-        return {
+        batch = {
             "tokens": torch.from_numpy(tokens.astype(np.int64)),
             "lengths": torch.from_numpy(np.array(lengths)),
-            "labels": torch.from_numpy(np.array(_classes(rows))),
         }
+        classes = values_of(rows, "classes", "label", np.int64)
+        if classes is not None:
+            batch["labels"] = torch.from_numpy(np.array(classes))
+        return batch
 
     def weights(self, rows: Sequence[Row]) -> Mapping[str, float]:
         """The summed weights of the rows' classes."""
@@ -82,11 +88,12 @@ class Classifying:
         """Counts of one batch, float64: "loss_sum" in nats (classes count alike, and labels are not smoothed);
         "confusion" [classes * classes], the true class first; and of each bin of confidence "bin_rows", "bin_correct"
         and "bin_confidence" (summed)."""
-        logits = _logits(forward(**self.inputs(batch))).float()
-        labels = batch["labels"]
+        return self._counts(_logits(forward(**self.inputs(batch))).double(), batch["labels"])
+
+    def _counts(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
         real = labels != NONE
         truth = labels.clamp(min=0)
-        logs = functional.log_softmax(logits.double(), dim=-1)
+        logs = functional.log_softmax(logits, dim=-1)
         confidence, guess = logs.exp().max(dim=-1)
         count = real.double()
         classes = len(self._labels)
@@ -102,6 +109,25 @@ class Classifying:
             "bin_correct": added(bins, count * (guess == labels), BINS),
             "bin_confidence": added(bins, count * confidence, BINS),
         }
+
+    def judge(self, model: nn.Module, batch: Batch, codec: Codec) -> Judged:
+        """The likeliest class of each row, and the probability of each class."""
+        real = batch["lengths"] > 0
+        kept = {name: tensor[real] for name, tensor in batch.items()}
+        logits = _logits(model(**self.inputs(kept))).double()
+        answers = []
+        for chances in logits.softmax(dim=-1).tolist():
+            best = max(range(len(chances)), key=chances.__getitem__)
+            scores = dict(zip(self._labels, chances, strict=True))
+            answers.append({"label": self._labels[best], "probability": chances[best], "scores": scores})
+        if "labels" not in kept:
+            return Judged({}, answers)
+        for answer, label in zip(answers, kept["labels"].tolist(), strict=True):
+            answer["truth"] = self._labels[label]
+        each = [
+            self._counts(logits[row : row + 1], kept["labels"][row : row + 1]) for row in range(len(logits))
+        ]
+        return Judged({name: torch.stack([counts[name] for counts in each]) for name in each[0]}, answers)
 
     def value(self, counts: Mapping[str, Any]) -> Mapping[str, float | None]:
         """Loss, accuracy, F1 over all rows (micro) and as the mean of all classes (macro), Matthews' coefficient, and

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from nlpkernel import component, hookimpl, setting
+from nlpkernel_tasks.measures import Measure
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run
@@ -46,6 +47,107 @@ class Classification:
 
         weights = class_weights(self.weights, labels, counts)
         return Classifying(labels, weights, self.smoothing, self.main)
+
+
+@component
+class Tokens:
+    """A tag for each word: names, parts of speech, other stretches of a text. Tags of entities ("B-PER") are counted as
+    entities too."""
+
+    smoothing: float = setting(
+        default=0.0, ge=0, lt=1, help="share of each tag that is spread over all tags, in training"
+    )
+    main: Literal["loss", "accuracy", "f1_macro", "entity_f1", "entity_f1_macro"] = setting(
+        default="accuracy",
+        help='the metric that "best" is judged by; of entities: entity_f1',
+    )
+
+    @hookimpl
+    def estimate(self, facts: Facts) -> Facts:
+        """The task's name."""
+        return attrs.evolve(facts, task="tokens")
+
+    @hookimpl
+    def create_task(self, run: Run, labels: Sequence[str]) -> Task:
+        """The task. Raise DataError for data without tags."""
+        from nlpkernel_tasks.tagging import Tagging
+
+        return Tagging(labels, self.smoothing, self.main)
+
+
+@component
+class Seq2seq:
+    """A second text is written to a first: translation, summaries, answers. `fields.target` is the second."""
+
+    smoothing: float = setting(
+        default=0.0, ge=0, lt=1, help="share of each token that is spread over the vocabulary, in training"
+    )
+    start: str | None = setting(
+        default=None, help="name of the token that a second text begins after; left out: the end token"
+    )
+    beams: int = setting(
+        default=4,
+        ge=1,
+        help="texts that are followed at once when one is searched; 1: the likeliest token each time",
+    )
+    length: float = setting(
+        default=1.0,
+        ge=0,
+        help="a text's score is its log-probability divided by its number of tokens to this power; a higher one "
+        "prefers longer texts",
+    )
+    most: int = setting(default=128, ge=1, help="most tokens of a text that is written, the end counted")
+    measures: tuple[Measure, ...] = setting(
+        default=("chrf",), help="what written texts are compared by: bleu (needs sacrebleu), chrf, rouge"
+    )
+
+    @hookimpl
+    def estimate(self, facts: Facts) -> Facts:
+        """The task's name."""
+        return attrs.evolve(facts, task="seq2seq")
+
+    @hookimpl
+    def create_task(self, run: Run, tokenizer: Tokenizer) -> Task:
+        """The task. Raise DataError for a tokenizer that has no end, or no token of the name in `start`."""
+        from nlpkernel_tasks.decoding import Search
+        from nlpkernel_tasks.pieces import end_and_start
+        from nlpkernel_tasks.seq2seq import Writing
+
+        end, start = end_and_start(tokenizer, self.start)
+        how = Search(start=start, end=end, most=self.most, beams=self.beams, length=self.length)
+        return Writing(how, self.smoothing, self.measures)
+
+
+@component
+class Pairs:
+    """Which second text belongs to a first: vectors of sentences, learnt by contrast with the others of a micro-batch.
+    `fields.target` is the second text."""
+
+    temperature: float = setting(
+        default=0.05,
+        gt=0,
+        help="what the likeness of two vectors is divided by, for a model that learns no scale",
+    )
+    candidates: int = setting(
+        default=1000,
+        ge=2,
+        help="an evaluation finds each text's own among so many, the first of the split; all vectors are held at once",
+    )
+    main: Literal["loss", "recall_1", "recall_5", "recall_10", "mrr"] = setting(
+        default="mrr", help='the metric that "best" is judged by'
+    )
+
+    @hookimpl
+    def estimate(self, facts: Facts) -> Facts:
+        """The task's name."""
+        return attrs.evolve(facts, task="pairs")
+
+    @hookimpl
+    def create_task(self, run: Run) -> Task:
+        """The task."""
+        from nlpkernel_tasks.pairs import Pairing
+
+        return Pairing(self.temperature, self.candidates, self.main)
 
 
 @component

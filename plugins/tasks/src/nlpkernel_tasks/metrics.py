@@ -12,21 +12,30 @@ BINS = 15
 
 
 def scores(counts: Mapping[str, Any]) -> dict[str, float | None]:
-    """The metrics. None for all where there was nothing to count.
+    """The metrics of rows that have one class each. The expected calibration error is the mean distance of confidence
+    and accuracy, bin by bin. None for all where there was nothing to count."""
+    values = of_confusion(counts)
+    correct, confidence = np.array(counts["bin_correct"]), np.array(counts["bin_confidence"])
+    rows = np.array(counts["bin_rows"]).sum()
+    values["calibration_error"] = float(np.abs(correct - confidence).sum() / rows) if rows else None
+    return values
+
+
+def of_confusion(counts: Mapping[str, Any]) -> dict[str, float | None]:
+    """The metrics that "loss_sum" and "confusion" tell. None for all where there was nothing to count.
 
     F1 of a class that occurs neither among labels nor answers is 0, and so is Matthews' coefficient where it is not
-    defined. The expected calibration error is the mean distance of confidence and accuracy, bin by bin.
+    defined.
     """
     flat = np.array(counts["confusion"], dtype=np.float64)
     confusion = flat.reshape(round(len(flat) ** 0.5), -1)
     rows = confusion.sum()
-    names = ("loss", "accuracy", "f1_micro", "f1_macro", "matthews", "calibration_error")
+    names = ("loss", "accuracy", "f1_micro", "f1_macro", "matthews")
     if not rows:
         return dict.fromkeys(names)
     right, true, said = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
     accuracy = right.sum() / rows
     f1 = 2 * right / np.maximum(true + said, 1)
-    correct, confidence = np.array(counts["bin_correct"]), np.array(counts["bin_confidence"])
     values = (
         counts["loss_sum"] / rows,
         accuracy,
@@ -34,7 +43,6 @@ def scores(counts: Mapping[str, Any]) -> dict[str, float | None]:
         accuracy,
         f1.mean(),
         _matthews(right.sum(), rows, true, said),
-        np.abs(correct - confidence).sum() / rows,
     )
     return dict(zip(names, map(float, values), strict=True))
 

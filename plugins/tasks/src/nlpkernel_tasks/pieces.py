@@ -1,4 +1,4 @@
-"""What masking needs to know of a tokenizer: which ids are ordinary, which one masks, and where words begin."""
+"""What tasks need to know of a tokenizer: which ids are ordinary, which one masks, where words begin, and marks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,18 @@ class Pieces:
         return cls(number, ordinary, _begins(tokenizer) if words else None)
 
 
-def _mask(tokenizer: Tokenizer, name: str) -> int:
+def end_and_start(tokenizer: Tokenizer, start: str | None) -> tuple[int, int]:
+    """The token that ends a text, and the one of this name that a text begins after; without a name, the end. Raise
+    DataError (TSK009) where the tokenizer has none."""
+    number = tokenizer.end if start is None else _named(tokenizer, start)
+    if tokenizer.end is None or number is None:
+        missing = "that ends a text" if tokenizer.end is None else repr(start)
+        raise fail(DataError, "TSK009", f"the tokenizer has no token {missing}", owner=OWNER)
+    return tokenizer.end, number
+
+
+def _named(tokenizer: Tokenizer, name: str) -> int | None:
+    """The token of this name."""
     ids = tokenizer.encode(name)
     if len(ids) == 1 and ids[0] != getattr(tokenizer, "unknown", None):
         return ids[0]
@@ -48,6 +59,13 @@ def _mask(tokenizer: Tokenizer, name: str) -> int:
     for number in range(tokenizer.vocabulary) if piece is not None else ():
         if piece is not None and piece(number) == name:
             return number
+    return None
+
+
+def _mask(tokenizer: Tokenizer, name: str) -> int:
+    number = _named(tokenizer, name)
+    if number is not None:
+        return number
     raise fail(
         DataError,
         "TSK004",

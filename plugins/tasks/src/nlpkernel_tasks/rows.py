@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nlpkernel.errors import DataError, fail
+from nlpkernel_tasks.codes import OWNER
+
 if TYPE_CHECKING:
     from nlpkernel.hookspecs.task import Row
 
@@ -37,6 +40,39 @@ def values_of(rows: Sequence[Row], together: str, each: str, type: Any) -> Ids |
     if not all(each in row for row in rows):
         return None
     return np.array([row[each] for row in rows], dtype=type)
+
+
+def matrix_of(rows: Sequence[Row], name: str, pad: int) -> Ids | None:
+    """What each row has of each of its tokens, int64 [rows, width]; None where they have none."""
+    if hasattr(rows, "tokens"):
+        found = getattr(rows, name, None)
+        return None if found is None else np.asarray(found, dtype=np.int64)
+    if not all(name in row for row in rows):
+        return None
+    block, _ = tokens_of(rows)
+    made = np.full(block.shape, pad, dtype=np.int64)
+    for number, row in enumerate(rows):
+        made[number, : len(row[name])] = row[name]
+    return made
+
+
+def targets_of(rows: Sequence[Row]) -> tuple[Ids, Ids] | None:
+    """The second texts of all rows [rows, width], and how many tokens each has, int64 [rows]; None where rows have
+    none."""
+    if hasattr(rows, "tokens"):
+        return getattr(rows, "targets", None)
+    if not all("target" in row for row in rows):
+        return None
+    return tokens_of([{"tokens": row["target"]} for row in rows])
+
+
+def need_targets(rows: Sequence[Row]) -> tuple[Ids, Ids]:
+    """The same. Raise DataError (TSK001) where rows have none."""
+    found = targets_of(rows)
+    if found is None:
+        hint = 'write `fields = { target = ... }` and `pack = "rows"` in [data]'
+        raise fail(DataError, "TSK001", "the rows have no second text", owner=OWNER, hint=hint)
+    return found
 
 
 def documents_of(rows: Sequence[Row]) -> Ids | None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nlpkernel_text.cache import Cache, Entry, content_key, derived_key, owned
 from nlpkernel_text.cleaning import kept
 from nlpkernel_text.cleaning.batches import batches
 from nlpkernel_text.cleaning.running import Cleaning
 from nlpkernel_text.corpus import Corpus, changed, found
+from nlpkernel_text.labels import Labels
 from nlpkernel_text.reading.faults import Faults
 from nlpkernel_text.tokenizing import write_streams
 
@@ -25,12 +27,26 @@ TOKENIZER = "tokenizer"
 _Build = Callable[[Path], dict[str, Any]]
 
 
-class Building:
-    """The documents of a plan, and what is made of them. Raise DataError for all that is wrong with the data."""
+class Known(NamedTuple):
+    """What a trained model knows, and is told its data by: its tokenizer and its labels. words: it tells something of
+    each word, so that texts are taken as words."""
 
-    def __init__(self, text: Text, run: Run) -> None:
-        self.text, self.run = text, run
-        self.corpus = corpus = Corpus(text, run)
+    tokenizer: Tokenizer
+    labels: Sequence[str]
+    words: bool = False
+
+    def described(self) -> Any:
+        """As plain data, for a key."""
+        return [hashlib.sha256(self.tokenizer.save()).hexdigest(), list(self.labels)]
+
+
+class Building:
+    """The documents of a plan, and what is made of them. known: where a model has been trained already, what it knows.
+    Raise DataError for all that is wrong with the data."""
+
+    def __init__(self, text: Text, run: Run, known: Known | None = None) -> None:
+        self.text, self.run, self._known = text, run, known
+        self.corpus = corpus = Corpus(text, run, words=known is not None and known.words)
         self._cache = Cache(run, text.cache.limit)
         self._stamps = [each.file.stamp() for each in corpus.files]
         with run.working("reading", self._bytes(), "bytes") as work:
@@ -45,6 +61,7 @@ class Building:
             share=text.share,
             tokenizer=owned(run, text.tokenizer),
             texts=bool(text.augment),
+            known=None if known is None else known.described(),
         )
 
     @property
@@ -116,11 +133,14 @@ class Building:
         corpus, run, faults = self.corpus, self.run, Faults(self.text.on_error == "skip")
         if not self.text.stages:
             self._measure(faults)
-        maker = self.text.tokenizer
-        tokenizer: Tokenizer = run.ask(maker, "create_tokenizer", texts=corpus.texts)
+        known, maker = self._known, self.text.tokenizer
+        tokenizer: Tokenizer = (
+            known.tokenizer if known else run.ask(maker, "create_tokenizer", texts=corpus.texts)
+        )
+        labels = Labels(known.labels if known else None)
         (folder / TOKENIZER).write_bytes(tokenizer.save())
         with run.working("tokenizing", corpus.size.characters, "characters") as work:
-            written = write_streams(corpus, tokenizer, folder, work, texts=bool(self.text.augment))
+            written = write_streams(corpus, tokenizer, labels, folder, work, texts=bool(self.text.augment))
         return {
             "type": written.type,
             "labels": list(written.labels),

@@ -100,7 +100,8 @@ def _guessed(listed: Listed) -> bool:
 
 
 def _written(fields: Fields) -> dict[str, Any]:
-    return {name: list(template) for name, template in fields.templates.items()}
+    templates = {name: list(template) for name, template in fields.templates.items()}
+    return {"templates": templates, "words": fields.words}
 
 
 def described(component: object) -> Any:

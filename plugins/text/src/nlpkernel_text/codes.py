@@ -187,8 +187,14 @@ CODES: dict[str, tuple[str, str]] = {
         "duplicates, a number of epochs, a share for validation. Leave it out, or leave `stream` out.",
     ),
     "TXT036": (
-        "some documents have a label or a weight, and some have none",
-        "A label or weight is for all documents or for none. Files of plain text have none; sources of a mixture may\n"
-        "name their own `fields`. The message names a file of each kind.",
+        "some documents have a label, a weight, a target or tags, and some have none",
+        "What `fields` names is for all documents or for none. Files of plain text have none; sources of a mixture\n"
+        "may name their own `fields`. The message names a file of each kind.",
+    ),
+    "TXT037": (
+        "a model cannot be tried on the plan's own validation split",
+        "`evaluate` goes by the validation split that the plan names. The plan has none, or its files or settings\n"
+        "have changed since the model was trained, so that the split may hold what it was trained on. Name files:\n"
+        "`nlpkernel evaluate RUN --data held.jsonl`.",
     ),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,8 +15,9 @@ from nlpkernel_text.settings import Caching, Source, Stream
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run
-    from nlpkernel.hookspecs.data import Codec, Data
+    from nlpkernel.hookspecs.data import Codec, Data, Unseen
     from nlpkernel.hookspecs.everywhere import Facts
+    from nlpkernel_text.codec import TextCodec
 
 #: Share of the documents that is held out where the plan says nothing.
 VALIDATION = 0.1
@@ -197,6 +198,13 @@ class Text:
         from nlpkernel_text.opening import open_text
 
         return open_text(self, run)
+
+    @hookimpl
+    def open_unseen(self, run: Run, codec: TextCodec, paths: Sequence[str], truth: bool) -> Unseen:
+        """Read and tokenize files by what a model knows, or take the validation split."""
+        from nlpkernel_text.unseen import open_unseen
+
+        return open_unseen(self, run, codec, paths, truth)
 
     @hookimpl
     def open_codec(self, run: Run, artifacts: Mapping[str, bytes]) -> Codec:

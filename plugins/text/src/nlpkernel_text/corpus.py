@@ -45,13 +45,13 @@ class Size:
 
 class Corpus:
     """All documents, in the order of the files. `files` are those of both splits; `own` of them, at the end,
-    are the plan's own validation files."""
+    are the plan's own validation files. words: texts are taken as words."""
 
-    def __init__(self, text: Text, run: Run) -> None:
+    def __init__(self, text: Text, run: Run, *, words: bool = False) -> None:
         self.text = text
         self.run = run
-        self.origins: Sequence[Origin] = origins(text, run)
-        own = own_files(text, run)
+        self.origins: Sequence[Origin] = origins(text, run, words)
+        own = own_files(text, run, words)
         files = [file for origin in self.origins for file in origin.files]
         trained = {each.file.identity for each in files}
         both = [file.shown for file in own if file.file.identity in trained]

@@ -50,7 +50,7 @@ class PackedData(ABC):
         self._artifacts = codec.artifacts
         self.task = codec.task
         self.packers = packers
-        self._shown = shown
+        self.shown = shown
         self._recent = Recent(kept_bytes)
         self._micro = run.train.rows
         self._seed = run.seed
@@ -135,14 +135,17 @@ class PackedData(ABC):
     def _evaluated(self, packer: Packer, first: int) -> Batch:
         ids = np.arange(first, min(first + self._micro, packer.samples))
         rows = packer.rows(ids, measured=True)
-        return self.task.batch(packer.padded(rows, self._micro) if self._requires.fixed_shapes else rows)
+        if self._requires.fixed_shapes:
+            rows = packer.padded(rows, self._micro)
+        rows.numbers = np.pad(ids, (0, len(rows) - len(ids)), constant_values=-1)
+        return self.task.batch(rows)
 
     def _name(self, packer: Packer, start: int) -> str:
         file, line, before = packer.place(start)
         return f"{self._shown_as(file)}:{line}" + (f"+{before}" if before else "")
 
     def _shown_as(self, file: int) -> str:
-        return self._shown[file]
+        return self.shown[file]
 
 
 class TextData(PackedData):

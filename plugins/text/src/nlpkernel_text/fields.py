@@ -59,14 +59,17 @@ class Template(NamedTuple):
 
 @attrs.frozen
 class Fields:
-    """Which columns a plan takes, by what they are for: "text", "label", "weight", or a name that a stage asks for."""
+    """Which columns a plan takes, by what they are for: "text", "label", "weight", or a name that a stage asks for.
+    words: texts are taken as words, as those that have tags always are."""
 
     templates: Mapping[str, Template]
+    words: bool = False
 
     @classmethod
-    def of(cls, written: Mapping[str, str]) -> Fields:
+    def of(cls, written: Mapping[str, str], *, words: bool = False) -> Fields:
         """As the plan writes them; the text is the column "text" where it says nothing else."""
-        return cls({name: Template.of(value) for name, value in {TEXT: COLUMN, **written}.items()})
+        templates = {name: Template.of(value) for name, value in {TEXT: COLUMN, **written}.items()}
+        return cls(templates, words or TAGS in templates)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -79,13 +82,13 @@ class Fields:
         above 0, its tags not one for each of its words. In formats whose `unit` are records, a text that is null is an
         empty one."""
         template = self.templates[TEXT]
-        if len(self.templates) == 1 and template.alone:
+        if len(self.templates) == 1 and template.alone and not self.words:
             texts = records.columns[template.columns[0]]
             # Twice as fast as a look at each.
             if all(texts) and set(map(type, texts)) <= {str}:
                 return Chunk(list(texts), records.places, records.opens, records.closes)
         made: dict[str, list[Any]] = {name: [] for name in self.templates}
-        if TAGS in made:
+        if self.words:
             made[WORDS] = []
         places = []
         for number, place in enumerate(records.places):
@@ -103,7 +106,7 @@ class Fields:
         found: dict[str, Any] = {}
         for name, template in self.templates.items():
             value = template.fill(row)
-            if name == TEXT and TAGS in self.templates:
+            if name == TEXT and self.words:
                 found[WORDS], wrong = _words(value)
                 value = " ".join(found[WORDS])
             elif name in (TEXT, TARGET):

@@ -14,10 +14,12 @@ Ids = np.ndarray[Any, np.dtype[Any]]
 
 class Labels:
     """Gives each label a number as it comes; in the end numbers follow the labels' order, that of whole numbers where
-    all are whole numbers, else that of text."""
+    all are whole numbers, else that of text. known: the labels that there are, in their order, where a model has been
+    trained on them already."""
 
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
+    def __init__(self, known: Sequence[str] | None = None) -> None:
+        self._known = known
+        self._numbers: dict[str, int] = {name: number for number, name in enumerate(known or ())}
         #: Whether documents have a column, and one file of which that is so.
         self._has: dict[str, tuple[bool, str]] = {}
         #: Labels of the training split.
@@ -41,7 +43,9 @@ class Labels:
     def number(self, values: Sequence[Any], train: bool, places: Sequence[int], shown: str) -> Ids:
         """The numbers for now of some documents' labels, which come from these places of a file."""
         names = [name_of(value) for value in values]
-        if train:
+        if self._known is not None:
+            self._refuse_others(names, places, shown)
+        elif train:
             self._trained.update(names)
         else:
             for name, place in zip(names, places, strict=True):
@@ -51,9 +55,23 @@ class Labels:
             self._numbers.setdefault(name, len(self._numbers))
         return np.fromiter((self._numbers[name] for name in names), dtype=np.int32, count=len(names))
 
+    def _refuse_others(self, names: Sequence[str], places: Sequence[int], shown: str) -> None:
+        assert self._known is not None
+        for name, place in zip(names, places, strict=True):
+            if name not in self._numbers:
+                raise fail(
+                    DataError,
+                    "TXT033",
+                    f"the label {name!r} is none that the model was trained on",
+                    place=Place(shown, place, 1),
+                    hint=f"it was trained on: {_listed(self._known)}",
+                )
+
     def order(self) -> tuple[tuple[str, ...], Ids]:
         """The names in their order, and for each number for now the one that it gets. Raise DataError (TXT033) for a
         label of the validation split that is never trained."""
+        if self._known is not None:
+            return tuple(self._known), np.arange(len(self._known), dtype=np.int32)
         for name, place in self._only.items():
             if name not in self._trained:
                 raise fail(

@@ -20,7 +20,7 @@ from nlpkernel_text.codec import TextCodec
 from nlpkernel_text.corpus import Corpus
 from nlpkernel_text.data import TextData
 from nlpkernel_text.packing import Packer, RowPacker
-from nlpkernel_text.streams import open_stream
+from nlpkernel_text.streams import Stream, open_stream
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run
@@ -134,24 +134,30 @@ def _sampler(text: Text, run: Run, packer: Packer, labels: Sequence[str], groups
     )
 
 
-def _packers(text: Text, run: Run, corpus: Corpus, entry: Entry, tokenizer: Tokenizer) -> dict[str, Packer]:
+def packer_of(text: Text, run: Run, name: str, stream: Stream, tokenizer: Tokenizer) -> Packer:
+    """What cuts the stream of a split into rows, as a plan says. What it leaves out is counted."""
     pad = next((each for each in (tokenizer.pad, tokenizer.end) if each is not None), 0)
     options: dict[str, Any] = {
         "isolated": text.pack == "isolated",
         "pad": pad,
         "byte_lengths": getattr(tokenizer, "byte_lengths", None),
     }
+    if text.pack != "rows":
+        return Packer(stream, text.window, **options)
+    fixed = run.group is not None and run.group.requires.fixed_shapes
+    packer = RowPacker(stream, text.window, text.long, fixed=fixed, **options)
+    for what, number in packer.left_out().items():
+        run.count(OWNER, f"{what} ({name})", number)
+    return packer
+
+
+def _packers(text: Text, run: Run, corpus: Corpus, entry: Entry, tokenizer: Tokenizer) -> dict[str, Packer]:
     packers: dict[str, Packer] = {}
     for name in ("train", "validation"):
         if name == "validation" and not (text.share or corpus.own):
             continue
         stream = open_stream(entry.folder, name, entry.facts["type"])
-        if text.pack != "rows":
-            packers[name] = Packer(stream, text.window, **options)
-        else:
-            fixed = run.group is not None and run.group.requires.fixed_shapes
-            packers[name] = packer = RowPacker(stream, text.window, text.long, fixed=fixed, **options)
-            _account_rows(run, name, packer)
+        packers[name] = packer_of(text, run, name, stream, tokenizer)
         if not packers[name].samples:
             where = corpus.described() if name == "train" or text.share else f"{corpus.own} validation files"
             raise fail(
@@ -162,11 +168,6 @@ def _packers(text: Text, run: Run, corpus: Corpus, entry: Entry, tokenizer: Toke
                 hint=_why(packers[name], text) or entry.facts["hint"],
             )
     return packers
-
-
-def _account_rows(run: Run, name: str, packer: RowPacker) -> None:
-    for what, number in packer.left_out().items():
-        run.count(OWNER, f"{what} ({name})", number)
 
 
 def _why(packer: Packer, text: Text) -> str | None:

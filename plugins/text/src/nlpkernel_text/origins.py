@@ -46,15 +46,16 @@ class Origin:
     weight: float
 
 
-def origins(text: Text, run: Run) -> list[Origin]:
-    """The sources of a plan, in order. Raise DataError for a path that names nothing, and for one that two name."""
+def origins(text: Text, run: Run, words: bool) -> list[Origin]:
+    """The sources of a plan, in order; with `words` texts are taken as words. Raise DataError for a path that names
+    nothing, and for one that two name."""
     if not text.sources:
         files = (
             stdlib_files()
             if text.source == "stdlib"
             else _find((*text.paths, *text.urls), text, run, text.format)
         )
-        return [Origin(text.source or "", _listed(files, text.format, text.fields, run), 0.0)]
+        return [Origin(text.source or "", _listed(files, text.format, text.fields, run, words), 0.0)]
     found, seen = [], dict[str, str]()
     for number, source in enumerate(text.sources):
         name = source.name or str(number + 1)
@@ -71,14 +72,14 @@ def origins(text: Text, run: Run) -> list[Origin]:
                     hint="name each file once; to see one more often, give its source a weight",
                 )
             seen[file.identity] = name
-        found.append(Origin(name, _listed(files, format, fields, run), source.weight or 0.0))
+        found.append(Origin(name, _listed(files, format, fields, run, words), source.weight or 0.0))
     return found
 
 
-def own_files(text: Text, run: Run) -> tuple[Listed, ...]:
+def own_files(text: Text, run: Run, words: bool) -> tuple[Listed, ...]:
     """The plan's own validation files."""
     files = _find(text.validation_paths, text, run, text.format, "validation_paths")
-    return _listed(files, text.format, text.fields, run)
+    return _listed(files, text.format, text.fields, run, words)
 
 
 def _find(
@@ -98,9 +99,11 @@ def _find(
     return found
 
 
-def _listed(files: Sequence[File], format: Any, written: Mapping[str, str], run: Run) -> tuple[Listed, ...]:
+def _listed(
+    files: Sequence[File], format: Any, written: Mapping[str, str], run: Run, words: bool
+) -> tuple[Listed, ...]:
     reader: Reader = run.ask(format, "create_reader")
-    fields, plain = Fields.of(written), Fields.of({})
+    fields, plain = Fields.of(written, words=words), Fields.of({}, words=words)
     listed = []
     for file in files:
         mine = reader.of(file) if isinstance(reader, ByName) else reader

@@ -19,13 +19,13 @@ class Rows(Sequence[Mapping[str, Any]]):
 
     A row is `window` tokens and the one that follows them, so that each token has a next one; a row at the end of a
     stream or document may be shorter, and a row of no tokens is padding. As a mapping it has "tokens", without
-    padding; "key", a number for what a task draws; where documents are isolated, "documents": the number of each
-    token's document, from 0; where each row is of one document, what that has: "label", the number of its class,
-    "tags", those of its tokens, and "target", the tokens of its second text. Nothing is gathered before it is asked
-    for.
+    padding; "key", a number for what a task draws; in an evaluation "number", its own; where documents are isolated,
+    "documents": the number of each token's document, from 0; where each row is of one document, what that has: "label",
+    the number of its class, "tags", those of its tokens, and "target", the tokens of its second text. Nothing is
+    gathered before it is asked for.
     """
 
-    __slots__ = ("_block", "_documents", "drawn", "lengths", "measured", "of", "packer", "starts")
+    __slots__ = ("_block", "_documents", "drawn", "lengths", "measured", "numbers", "of", "packer", "starts")
 
     def __init__(
         self,
@@ -46,6 +46,8 @@ class Rows(Sequence[Mapping[str, Any]]):
         self.of = of
         #: A number for what is drawn for these rows: 0 in an evaluation, another one in each step of a training.
         self.drawn = 0
+        #: The number of each row in its split, in an evaluation.
+        self.numbers: Ids | None = None
         self._block = block
         self._documents: Ids | None = None
 
@@ -159,6 +161,8 @@ class Rows(Sequence[Mapping[str, Any]]):
             return [self[number] for number in range(*index.indices(len(self)))]
         length = self.packer.window + 1 if self.lengths is None else int(self.lengths[index])
         row = {"tokens": self.tokens[index][:length], "key": int(self.keys[index])}
+        if self.numbers is not None:
+            row["number"] = int(self.numbers[index])
         if self.isolated:
             row["documents"] = self.documents[index][:length]
         if self.classes is not None:

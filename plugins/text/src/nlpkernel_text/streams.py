@@ -157,10 +157,14 @@ class StreamWriter:
         """The number for now of each token's tag: the first token of a word has that of the word."""
         if encoded.words is None:
             return None
-        each = chunk.columns[TAGS]
-        places = [place for place, tags in zip(chunk.lines, each, strict=True) for _ in tags]
-        flat = [tag for tags in each for tag in tags]
-        numbers = self._labels.number(flat, self._name == "train", places, shown)
+        if TAGS in chunk.columns:
+            each = chunk.columns[TAGS]
+            places = [place for place, tags in zip(chunk.lines, each, strict=True) for _ in tags]
+            flat = [tag for tags in each for tag in tags]
+            numbers = self._labels.number(flat, self._name == "train", places, shown)
+        else:
+            # Any will do: it says where words begin.
+            numbers = np.zeros(len(encoded.words), dtype=np.int32)
         tags = np.full(len(encoded.tokens[0]), -1, dtype=np.int32)
         begins = encoded.words.cumsum() - encoded.words
         real = encoded.words > 0

@@ -37,12 +37,11 @@ class Written:
 
 
 def write_streams(
-    corpus: Corpus, tokenizer: Tokenizer, folder: Path, task: Task, *, texts: bool = False
+    corpus: Corpus, tokenizer: Tokenizer, labels: Labels, folder: Path, task: Task, *, texts: bool = False
 ) -> Written:
     """Tokenize all documents into a stream for each split, with the texts of the training split too where they are
     asked for. Raise DataError for what the tokenizer refuses, and for a label that is never trained."""
     writers: dict[Split, StreamWriter] = {}
-    labels = Labels()
     try:
         for split in SPLITS:
             keep = texts and split == "train"

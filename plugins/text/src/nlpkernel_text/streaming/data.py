@@ -120,4 +120,4 @@ class StreamedData(PackedData):
     def _shown_as(self, file: int) -> str:
         # In the stream of a block that is the number of some documents of one file.
         assert self._block is not None
-        return self._shown[self._block.files[file]]
+        return self.shown[self._block.files[file]]

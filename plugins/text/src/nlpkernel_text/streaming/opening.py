@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from nlpkernel import component, hookimpl, setting
 from nlpkernel.errors import DataError, fail
 from nlpkernel.hookspecs.data import Data, DataInfo, SplitInfo
-from nlpkernel_text.accounts import OWNER, account, account_stages
-from nlpkernel_text.building import TOKENIZER, Building
+from nlpkernel_text.accounts import OWNER
+from nlpkernel_text.building import TOKENIZER, Known
 from nlpkernel_text.cache import Cache, content_key, derived_key, described, owned
 from nlpkernel_text.cleaning.batches import batches
 from nlpkernel_text.cleaning.running import Cleaning
@@ -26,7 +25,8 @@ from nlpkernel_text.samplers.components import Shuffle
 from nlpkernel_text.streaming.blocks import Blocks
 from nlpkernel_text.streaming.data import StreamedData
 from nlpkernel_text.streaming.reading import Reading
-from nlpkernel_text.streams import Stream, open_stream
+from nlpkernel_text.streams import Stream
+from nlpkernel_text.unseen import stream_of
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run
@@ -38,18 +38,6 @@ if TYPE_CHECKING:
 
 #: Bytes at the beginning of a file that its key goes by.
 _HEAD = 1 << 20
-
-
-@component
-class _Ready:
-    """A tokenizer that is there already."""
-
-    digest: str = setting(help="of what it saves")
-
-    @hookimpl
-    def create_tokenizer(self, run: Run, texts: Callable[[], Any]) -> Tokenizer:
-        """Nothing is trained."""
-        return self.tokenizer  # type: ignore[attr-defined, no-any-return]
 
 
 def open_streamed(text: Text, stream: settings.Stream, run: Run) -> Data:
@@ -75,7 +63,8 @@ def open_streamed(text: Text, stream: settings.Stream, run: Run) -> Data:
 
     packers = {}
     if text.validation_paths:
-        packers["validation"] = made = make(_validation(text, run, tokenizer))
+        known = Known(tokenizer, ())
+        packers["validation"] = made = make(stream_of(text, run, known, text.validation_paths)[0])
         if isinstance(made, RowPacker):
             for what, number in made.left_out().items():
                 run.count(OWNER, f"{what} (validation)", number)
@@ -155,30 +144,6 @@ def _tokenizer(text: Text, stream: settings.Stream, run: Run, corpus: Corpus, ke
         text.tokenizer, "load_tokenizer", saved=(entry.folder / TOKENIZER).read_bytes()
     )
     return loaded
-
-
-def _validation(text: Text, run: Run, tokenizer: Tokenizer) -> Stream:
-    """The tokens of the validation files, by the same tokenizer."""
-    ready = _Ready(digest=hashlib.sha256(tokenizer.save()).hexdigest())
-    ready.tokenizer = tokenizer  # type: ignore[attr-defined]
-    mine = attrs.evolve(  # type: ignore[misc]
-        text,
-        paths=text.validation_paths,
-        urls=(),
-        source=None,
-        sources=[],
-        temperature=1.0,
-        validation_paths=(),
-        validation=0.0,
-        stream=None,
-        tokenizer=ready,
-    )
-    entry, cleaned = Building(mine, run).tokens()
-    if cleaned is not None:
-        account_stages(run, cleaned.facts)
-        account(run, cleaned.facts)
-    account(run, entry.facts)
-    return open_stream(entry.folder, "train", entry.facts["type"])
 
 
 def _beginning(file: File) -> str:

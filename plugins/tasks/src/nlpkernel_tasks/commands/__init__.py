@@ -1,0 +1,1 @@
+"""The commands of this distribution. Light: what does the work is imported when they run."""
