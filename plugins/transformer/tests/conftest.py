@@ -13,11 +13,18 @@ from nlpkernel.engine.group import whole
 from nlpkernel.engine.materialise import allocate, fill
 from nlpkernel.hookspecs.model import Model
 from nlpkernel_transformer.build import build
-from nlpkernel_transformer.component import Decoder, Encoder, Gpt, Llama
+from nlpkernel_transformer.component import Decoder, Encoder, EncoderDecoder, Gpt, Llama
 
 Make = Callable[..., Model]
 
-COMPONENTS: dict[str, type[Decoder | Encoder]] = {"gpt": Gpt, "llama": Llama, "encoder": Encoder}
+Made = Decoder | Encoder | EncoderDecoder
+
+COMPONENTS: dict[str, type[Made]] = {
+    "gpt": Gpt,
+    "llama": Llama,
+    "encoder": Encoder,
+    "encoder-decoder": EncoderDecoder,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +32,7 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def component_of(name: str, preset: str = "nano", **changes: Any) -> Decoder | Encoder:
+def component_of(name: str, preset: str = "nano", **changes: Any) -> Made:
     """A component as a plan with this preset and these settings makes it."""
     cls = COMPONENTS[name]
     return cls(**{"preset": preset, **getattr(cls, PRESETS)[preset], **changes})
@@ -34,12 +41,14 @@ def component_of(name: str, preset: str = "nano", **changes: Any) -> Decoder | E
 def structure_of(
     name: str, preset: str = "nano", vocabulary: int = 65, window: int = 32, **changes: Any
 ) -> Model:
-    """A model without values, on the meta device. An encoder is for `purpose`, and its rows have `window` tokens."""
+    """A model without values, on the meta device, whose rows have `window` tokens. An encoder is for `purpose`."""
     purpose, labels = changes.pop("purpose", "classification"), changes.pop("labels", 3)
     made = component_of(name, preset, **changes)
     with torch.device("meta"):
         if isinstance(made, Encoder):
             return build(made.shape(vocabulary, window - 1, purpose, labels))
+        if isinstance(made, EncoderDecoder):
+            return build(made.shape(vocabulary, window - 1))
         return build(made.shape(vocabulary, window))
 
 
@@ -52,7 +61,7 @@ def model_of(name: str, *, seed: int = 0, **changes: Any) -> Model:
 
 
 @pytest.fixture(scope="session")
-def component() -> Callable[..., Decoder | Encoder]:
+def component() -> Callable[..., Made]:
     return component_of
 
 

@@ -1,4 +1,4 @@
-"""Transformers for nlpkernel: components `gpt`, `llama` and `encoder`, and the command `generate`."""
+"""Transformers for nlpkernel: `gpt`, `llama`, `encoder`, `encoder-decoder`, and the command `generate`."""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from nlpkernel.hookspecs.model import Anatomy, ParameterFacts, Role
-from nlpkernel_transformer.shape import EncoderShape
+from nlpkernel_transformer.shape import EncoderShape, PairShape
+from nlpkernel_transformer.towers import FIRST_SCALE
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -36,8 +37,31 @@ def _of_block(shape: Shape) -> Mapping[str, ParameterFacts]:
     }
 
 
+def _of_cross(shape: Shape) -> Mapping[str, ParameterFacts]:
+    """What a block of a decoder has beside that."""
+    return {
+        "cross_norm.weight": _facts("replicate", "norm", decay=False),
+        "cross_norm.bias": _facts("replicate", "norm", "bias", decay=False),
+        "cross.query.weight": _facts("column", "attention"),
+        "cross.query.bias": _facts("column", "attention", "bias", decay=False),
+        "cross.kv.weight": _facts("column", "attention", parts=shape.fused[1:]),
+        "cross.kv.bias": _facts("column", "attention", "bias", decay=False, parts=shape.fused[1:]),
+        "cross.out.weight": _facts("row", "attention", "residual"),
+        "cross.out.bias": _facts("replicate", "attention", "bias", decay=False),
+    }
+
+
+def _blocks(shape: Shape) -> tuple[str, ...]:
+    """Their paths, in the order of the forward pass."""
+    if isinstance(shape, PairShape):
+        decoder = (f"decoder.{index}" for index in range(shape.decoder_layers))
+        return (*(f"encoder.{index}" for index in range(shape.layers)), *decoder)
+    towers = ("blocks", "target_blocks") if isinstance(shape, EncoderShape) and shape.apart else ("blocks",)
+    return tuple(f"{tower}.{index}" for tower in towers for index in range(shape.layers))
+
+
 def describe(module: nn.Module, shape: Shape) -> Anatomy:
-    """The anatomy of a `Transformer` or an `Encoder`.
+    """The anatomy of a module that `build` makes.
 
     Weight decay applies to every matrix, embeddings among them, and to no vector (norms and biases), as in GPT-2's
     and nanoGPT's training. Projections into the residual stream have the tag "residual".
@@ -45,11 +69,15 @@ def describe(module: nn.Module, shape: Shape) -> Anatomy:
     table = ("embedding", "head") if shape.tied else ("embedding",)
     # The few classes of a classifier are not worth a cut.
     scores: Role = "vocab"
-    if isinstance(shape, EncoderShape) and shape.purpose == "classification":
+    paired = isinstance(shape, EncoderShape) and shape.purpose == "pairs"
+    if isinstance(shape, EncoderShape) and shape.purpose != "mlm":
         scores = "replicate"
     known = {
         "embedding.weight": _facts("vocab", *table),
         "positions.weight": _facts("replicate", "embedding", "positions"),
+        "target_positions.weight": _facts("replicate", "embedding", "positions"),
+        "source_norm.weight": _facts("replicate", "norm", decay=False),
+        "source_norm.bias": _facts("replicate", "norm", "bias", decay=False),
         "norm.weight": _facts("replicate", "norm", decay=False),
         "norm.bias": _facts("replicate", "norm", "bias", decay=False),
         "embedding_norm.weight": _facts("replicate", "norm", decay=False),
@@ -60,15 +88,19 @@ def describe(module: nn.Module, shape: Shape) -> Anatomy:
         "dense_norm.bias": _facts("replicate", "head", "norm", "bias", decay=False),
         "head.weight": _facts(scores, "head"),
         "head.bias": _facts(scores, "head", "bias", decay=False),
+        "scale.weight": _facts("replicate", "head", "scale", decay=False),
     }
-    of_block = _of_block(shape)
-    blocks = tuple(f"blocks.{index}" for index in range(shape.layers))
+    for name in ("embedding", "embedding_norm", "norm"):
+        # Those of a second tower.
+        known |= {f"target_{key}": facts for key, facts in known.items() if key.partition(".")[0] == name}
+    of_block = {**_of_block(shape), **_of_cross(shape)}
+    blocks = _blocks(shape)
     for block in blocks:
         known.update({f"{block}.{name}": facts for name, facts in of_block.items()})
     return Anatomy(
         blocks=blocks,
         embedding="embedding",
-        head="head",
+        head=None if paired else "head",
         ties=(("embedding.weight", "head.weight"),) if shape.tied else (),
         parameters={name: known[name] for name, _ in module.named_parameters()},
     )
@@ -77,11 +109,9 @@ def describe(module: nn.Module, shape: Shape) -> Anatomy:
 def initialiser(anatomy: Anatomy, shape: Shape) -> Callable[[str, Tensor, Generator], None]:
     """The rule that fills one parameter in place, from its name and a generator alone.
 
-    Biases are 0, norms 1, matrices normal with `init_std`; with norms first, matrices that write into the residual
-    stream are narrower by sqrt(2 * layers), since so many of them add up there (Radford et al., 2019). Raise KeyError
-    for a name that the model does not have.
+    Biases are 0, norms 1, a learnt scale is CLIP's; matrices are normal with `init_std`, those that write into the
+    residual stream with `Shape.narrow`. Raise KeyError for a name that the model does not have.
     """
-    narrow = shape.init_std / (2 * shape.layers) ** 0.5 if shape.order == "pre" else shape.init_std
 
     def initialise(name: str, tensor: Tensor, generator: Generator) -> None:
         tags = anatomy.parameters[name].tags
@@ -89,7 +119,10 @@ def initialiser(anatomy: Anatomy, shape: Shape) -> Callable[[str, Tensor, Genera
             tensor.zero_()
         elif "norm" in tags:
             tensor.fill_(1.0)
+        elif "scale" in tags:
+            tensor.fill_(FIRST_SCALE)
         else:
-            tensor.normal_(0.0, narrow if "residual" in tags else shape.init_std, generator=generator)
+            std = shape.narrow(name) if "residual" in tags else shape.init_std
+            tensor.normal_(0.0, std, generator=generator)
 
     return initialise

@@ -1,4 +1,4 @@
-"""Self-attention: fused (torch's SDPA) and eager (the formula), causal or not, with grouped key-value heads.
+"""Attention: fused (torch's SDPA) and eager (the formula), causal or not, with grouped key-value heads.
 
 Shapes: q [rows, heads, queries, head width]; k, v [rows, kv heads, keys, head width]; a mask is boolean, True where a
 query may look, and broadcasts to [rows, heads, queries, keys].
@@ -13,10 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nlpkernel_transformer.patterns import pattern_of
 from nlpkernel_transformer.rotary import rotate
 
 if TYPE_CHECKING:
-    from nlpkernel_transformer.cache import LayerCache
+    from nlpkernel_transformer.cache import LayerCache, Memory
     from nlpkernel_transformer.rotary import Rotation
     from nlpkernel_transformer.shape import Shape
 
@@ -70,6 +71,37 @@ def _sdpa_in_float32(
         return sdpa(q.float(), k.float(), v.float(), mask, dropout, causal).to(kind)
 
 
+class Cross(nn.Module):
+    """Attention to the states of another text.
+
+    `kv` makes keys and values in one projection, first all keys, then all values (`parts` in the anatomy). The number
+    of heads is read from what the projections give, as in `Attention`.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.query = nn.Linear(shape.width, shape.width, bias=shape.bias)
+        self.kv = nn.Linear(shape.width, sum(shape.fused[1:]), bias=shape.bias)
+        self.out = nn.Linear(shape.width, shape.width, bias=shape.bias)
+        self.head_width = shape.head_width
+        self.dropout = shape.dropout
+        self.attend = eager if shape.attention == "eager" else sdpa
+
+    def memory(self, states: Tensor) -> Memory:
+        """Keys and values of states [rows, positions, width]."""
+        rows, positions, _ = states.shape
+        kv = self.kv(states).view(rows, positions, -1, self.head_width).transpose(1, 2)
+        keys, values = kv.chunk(2, dim=1)
+        return keys, values
+
+    def forward(self, x: Tensor, memory: Memory, real: Tensor | None = None) -> Tensor:
+        """x [rows, positions, width] to the same shape. real: where x may look, [rows, 1, 1, positions of memory]."""
+        rows, positions, _ = x.shape
+        q = self.query(x).view(rows, positions, -1, self.head_width).transpose(1, 2)
+        mixed = self.attend(q, *memory, real, self.dropout if self.training else 0.0, False)
+        return self.out(mixed.transpose(1, 2).reshape(rows, positions, -1))  # type: ignore[no-any-return]
+
+
 class Attention(nn.Module):
     """Self-attention of one block.
 
@@ -87,6 +119,7 @@ class Attention(nn.Module):
         self.group = shape.heads // shape.kv_heads
         self.dropout = shape.dropout
         self.causal = shape.causal
+        self.pattern = pattern_of(shape)
         self.attend = eager if shape.attention == "eager" else sdpa
 
     def forward(
@@ -96,7 +129,11 @@ class Attention(nn.Module):
         mask: Tensor | None = None,
         cache: LayerCache | None = None,
     ) -> Tensor:
-        """x [rows, positions, width] to the same shape. With `cache`, earlier keys and values are seen too."""
+        """x [rows, positions, width] to the same shape. With `cache`, earlier keys and values are seen too.
+
+        mask: as above. Where attention has a pattern, the group of each position instead, [rows, positions]
+        (`Pattern`), unless there are earlier keys.
+        """
         rows, positions, _ = x.shape
         qkv = self.qkv(x).view(rows, positions, -1, self.head_width)
         kv_heads = qkv.shape[2] // (self.group + 2)
@@ -109,5 +146,11 @@ class Attention(nn.Module):
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
         if cache is not None:
             k, v = cache.extend(k, v)
-        mixed = self.attend(q, k, v, mask, self.dropout if self.training else 0.0, self.causal)
+        dropout = self.dropout if self.training else 0.0
+        if self.pattern is None or k.shape[2] != positions:
+            mixed = self.attend(q, k, v, mask, dropout, self.causal)
+        elif self.attend is eager:
+            mixed = eager(q, k, v, self.pattern.whole(positions, mask, x.device), dropout)
+        else:
+            mixed = self.pattern.attend(self.attend, q, k, v, mask, dropout)
         return self.out(mixed.transpose(1, 2).reshape(rows, positions, -1))  # type: ignore[no-any-return]

@@ -8,14 +8,24 @@ from nlpkernel.hookspecs.model import Model
 from nlpkernel_transformer.anatomy import describe, initialiser
 from nlpkernel_transformer.encoder import Encoder
 from nlpkernel_transformer.module import Transformer
-from nlpkernel_transformer.shape import EncoderShape
+from nlpkernel_transformer.pair import EncoderDecoder
+from nlpkernel_transformer.shape import EncoderShape, PairShape
+from nlpkernel_transformer.towers import Towers
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from nlpkernel_transformer.shape import Shape
 
 
 def build(shape: Shape) -> Model:
     """The structure on the device that is current (the kernel's: meta), what it consists of, and how it is filled."""
-    module = Encoder(shape) if isinstance(shape, EncoderShape) else Transformer(shape)
+    module: nn.Module
+    if isinstance(shape, EncoderShape):
+        module = Towers(shape) if shape.purpose == "pairs" else Encoder(shape)
+    elif isinstance(shape, PairShape):
+        module = EncoderDecoder(shape)
+    else:
+        module = Transformer(shape)
     anatomy = describe(module, shape)
     return Model(module=module, anatomy=anatomy, initialise=initialiser(anatomy, shape))

@@ -33,8 +33,9 @@ lies above 0 and at most at 1, --seed is a whole number from 0 on and below 2^63
     ),
     "TRF006": (
         "the model has no head for the task",
-        """Decoders (`gpt`, `llama`) predict the next token, for the task `lm`. An `encoder` sees a whole row at
-once; it classifies rows (`classification`) and restores masked tokens (`mlm`), and cannot be asked for the next token.
+        """Decoders (`gpt`, `llama`) predict the next token, for the task `lm`. An `encoder` sees a whole row at once:
+it classifies rows (`classification`) and tokens (`tokens`), restores masked tokens (`mlm`) and compares texts
+(`pairs`), and cannot be asked for the next token. An `encoder-decoder` reads one text and writes another (`seq2seq`).
 Choose the model that goes with the task.""",
     ),
 }

@@ -1,28 +1,36 @@
-"""The components `gpt`, `llama` and `encoder`: one family of settings with their own defaults. Light: no torch."""
+"""The components `gpt`, `llama`, `encoder` and `encoder-decoder`: one family of settings with their own defaults.
+Light: no torch."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 import attrs
 
-from nlpkernel import component, extension, hookimpl, setting
+from nlpkernel import component, hookimpl, setting
 from nlpkernel.errors import PlanError, fail
 from nlpkernel_transformer import presets
 from nlpkernel_transformer.codes import OWNER
+from nlpkernel_transformer.network import (
+    Network,
+    activation_setting,
+    bias_setting,
+    norm_setting,
+    positions_setting,
+    tie_setting,
+)
 from nlpkernel_transformer.shape import (
     Activation,
-    Attend,
     EncoderShape,
     Logits,
     Norm,
     Order,
+    PairShape,
     Pool,
     Positions,
     Purpose,
     Shape,
+    Towers,
 )
 
 if TYPE_CHECKING:
@@ -30,175 +38,26 @@ if TYPE_CHECKING:
     from nlpkernel.hookspecs.everywhere import Facts
     from nlpkernel.hookspecs.model import Model
 
-
-def _positions(default: Positions) -> Any:
-    return setting(
-        default=default, help="how a token's place enters: a learned table, or rotation of queries and keys"
-    )
-
-
-def _norm(default: Norm) -> Any:
-    return setting(
-        default=default, help="LayerNorm, or RMSNorm, before each half of a block and before the head"
-    )
-
-
-def _activation(default: Activation) -> Any:
-    return setting(default=default, help="of the feed-forward layer: GELU, or SwiGLU with its gate")
-
-
-def _tie(default: bool) -> Any:
-    return setting(default=default, help="the head uses the embedding's weight")
-
-
-def _bias(default: bool) -> Any:
-    return setting(default=default, help="biases in the projections and in LayerNorm")
-
-
-#: What the shape has from elsewhere than a setting of the same name.
-_DERIVED = ("vocabulary", "context", "kv_heads", "hidden", "recompute", "causal", "logits", "order")
 #: The tasks that an encoder has a head for.
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
+#: The task that an encoder-decoder is for.
+PAIRED = "seq2seq"
 
 
-@component
-class Network:
-    """What all share: sizes, and how it computes. Not a component of its own."""
-
-    preset: str = setting(default="nano", help="a named size: layers, heads, width and what goes with them")
-    layers: int = setting(ge=1, help="number of blocks")
-    heads: int = setting(ge=1, help="attention heads; the width divided by it is the width of a head")
-    kv_heads: int | None = setting(
-        default=None,
-        ge=1,
-        help="heads of keys and values, shared by groups of query heads; left out: as many as heads",
+def _logits() -> Logits:
+    made: Logits = setting(
+        default="full",
+        help="full: the model gives logits; chunked: it gives hidden states and the head's weight, and the task "
+        "computes the loss piece by piece",
     )
-    width: int = setting(ge=1, help="width of the residual stream")
-    hidden: int | None = setting(
-        default=None,
-        ge=1,
-        help="width of the feed-forward layer; left out: 4 widths for gelu, for swiglu 8/3 of the width, "
-        "rounded up to a multiple of 64",
-    )
-    context: int | None = setting(
-        default=None, ge=1, help="most positions of a row; left out: the window of the data"
-    )
-    positions: Positions = _positions("learned")
-    rope_base: float = setting(default=10_000.0, gt=1, help="base of the rotary wavelengths")
-    norm: Norm = _norm("layer")
-    activation: Activation = _activation("gelu")
-    bias: bool = _bias(False)
-    tie: bool = _tie(True)
-    dropout: float = setting(
-        default=0.0,
-        ge=0,
-        lt=1,
-        help="of the embedding, the attention probabilities and both outputs of a block",
-    )
-    attention: Attend = setting(
-        default="sdpa", help="sdpa: torch's fused attention; eager: the plain formula, as a reference"
-    )
-    init_std: float = setting(
-        default=0.02,
-        gt=0,
-        help="standard deviation of the first weights; projections into the residual stream get "
-        "it divided by the square root of twice the layers",
-    )
-    checkpointing: Literal["none", "full"] | int = setting(
-        default="none",
-        ge=1,
-        help="which blocks recompute their activations in the backward pass: none, all, or "
-        "every k-th; saves memory, costs about a forward of those blocks",
-    )
-    transform: list[Any] = extension(
-        "transform", many=True, help="changes to the structure before it is filled, in order"
-    )
-
-    def check_settings(self) -> Iterable[tuple[str, str]]:
-        """Settings that do not go together."""
-        if self.width % self.heads:
-            yield "heads", f"width is {self.width} and does not divide into {self.heads} heads"
-        elif self.positions == "rotary" and (self.width // self.heads) % 2:
-            yield (
-                "heads",
-                f"rotary positions need an even head width, and {self.width} over {self.heads} heads gives "
-                f"{self.width // self.heads}",
-            )
-        if self.kv_heads is not None and self.heads % self.kv_heads:
-            yield (
-                "kv_heads",
-                f"{self.heads} heads do not divide into {self.kv_heads} groups of one key-value head",
-            )
-        if not isinstance(self.checkpointing, str) and self.checkpointing > self.layers:
-            yield (
-                "checkpointing",
-                f"checkpointing is {self.checkpointing}, and there are only {self.layers} blocks",
-            )
-
-    def _sizes(self, vocabulary: int, window: int) -> dict[str, Any]:
-        """What shapes have in common, for data with this vocabulary and rows of at most `window` tokens. Raise
-        PlanError (TRF001) where `context` is shorter than the rows."""
-        context = window if self.context is None else self.context
-        if context < window:
-            raise fail(
-                PlanError,
-                "TRF001",
-                f"context is {context}, and the data has rows of {window} tokens",
-                owner=OWNER,
-                hint=f"leave context out or write at least {window}, or shorten the data's window",
-            )
-        recompute = {"none": 0, "full": 1}.get(self.checkpointing, self.checkpointing)  # type: ignore[arg-type]
-        given = {
-            field.name: getattr(self, field.name)
-            for field in attrs.fields(Shape)
-            if field.name not in _DERIVED
-        }
-        return {
-            **given,
-            "vocabulary": vocabulary,
-            "context": context,
-            "kv_heads": self.kv_heads or self.heads,
-            "hidden": self.hidden or _hidden(self.width, self.activation),
-            "recompute": recompute,
-        }
-
-    def _estimated(self, facts: Facts, window: int | None, shape: Callable[[int, int], Shape]) -> Facts:
-        """Parameters and bytes, in float32, as far as vocabulary and `window`, the longest row, are known. shape: of a
-        vocabulary and a window."""
-        hidden = self.hidden or _hidden(self.width, self.activation)
-        # Each part of a layer has whole heads of queries, keys and values.
-        cuts = math.gcd(self.heads, self.kv_heads or self.heads, hidden)
-        facts = attrs.evolve(facts, blocks=self.layers, cuts=cuts)
-        if facts.vocabulary is None or (window is None and self.context is None):
-            return facts
-        if window is not None and self.context is not None and self.context < window:
-            message = f"model.context is {self.context}, shorter than the data's rows of {window}: the run will stop"
-            return attrs.evolve(facts, notes=(*facts.notes, message))
-        made = shape(facts.vocabulary, window or self.context or 1)
-        number = made.parameters()
-        return attrs.evolve(
-            facts,
-            parameters=number,
-            trainable=number,
-            parameter_bytes=4 * number,
-            gradient_bytes=4 * number,
-            activation_bytes=made.activation_bytes(facts.micro, window or made.context),
-        )
-
-
-def _hidden(width: int, activation: Activation) -> int:
-    return 4 * width if activation == "gelu" else -(-(8 * width) // (3 * 64)) * 64
+    return made
 
 
 @component
 class Decoder(Network):
     """What `gpt` and `llama` share. Not a component of its own."""
 
-    logits: Logits = setting(
-        default="full",
-        help="full: the model gives logits; chunked: it gives hidden states and the head's weight, and the task "
-        "computes the loss piece by piece",
-    )
+    logits: Logits = _logits()
 
     def shape(self, vocabulary: int, window: int) -> Shape:
         """The model's shape for data with this vocabulary and rows of at most `window` tokens.
@@ -210,16 +69,17 @@ class Decoder(Network):
     @hookimpl
     def create_model(self, info: DataInfo) -> Model:
         """Build the structure, its anatomy, and the rule that fills it. Raise PlanError (TRF006) for a task of
-        encoders."""
+        others."""
         from nlpkernel_transformer.build import build
 
-        if info.task in PURPOSES:
+        if info.task in (*PURPOSES, PAIRED):
+            use = "encoder-decoder" if info.task == PAIRED else "encoder"
             raise fail(
                 PlanError,
                 "TRF006",
                 f"a decoder has no head for the task {info.task!r}",
                 owner=OWNER,
-                hint='write `use = "encoder"` in [model], or the task "lm"',
+                hint=f'write `use = "{use}"` in [model], or the task "lm"',
             )
         return build(self.shape(info.vocabulary, info.window))
 
@@ -238,16 +98,16 @@ class Gpt(Decoder):
 class Llama(Decoder):
     """A decoder like Llama: rotary positions, RMSNorm, SwiGLU, grouped-query attention (Touvron et al., 2023)."""
 
-    positions: Positions = _positions("rotary")
-    norm: Norm = _norm("rms")
-    activation: Activation = _activation("swiglu")
-    tie: bool = _tie(False)
+    positions: Positions = positions_setting("rotary")
+    norm: Norm = norm_setting("rms")
+    activation: Activation = activation_setting("swiglu")
+    tie: bool = tie_setting(False)
 
 
 @component(presets=presets.ENCODER)
 class Encoder(Network):
     """An encoder like BERT: learned positions, LayerNorm, GELU, biases; every token sees its whole row (Devlin et al.,
-    2019). Its head is what the task needs: of classes, or of masked tokens."""
+    2019). Its head is what the task needs: of classes of rows or of tokens, of masked tokens, or none for pairs."""
 
     order: Order = setting(
         default="pre",
@@ -256,10 +116,18 @@ class Encoder(Network):
     )
     pool: Pool = setting(
         default="mean",
-        help="how a row's states become the one that is classified: their mean, the first (BERT's, for rows that begin "
-        "with a token for it), or their maximum",
+        help="how a row's states become the one that is classified or compared: their mean, the first (BERT's, for "
+        "rows that begin with a token for it), or their maximum",
     )
-    bias: bool = _bias(True)
+    towers: Towers = setting(
+        default="shared",
+        help="for pairs: shared: both texts go through the same weights; separate: the second has all for itself",
+    )
+    scale: bool = setting(
+        default=False,
+        help="for pairs: the model learns what likeness is multiplied by, from 1/0.07 on, at most 100, as in CLIP",
+    )
+    bias: bool = bias_setting(True)
 
     def shape(self, vocabulary: int, window: int, purpose: Purpose, labels: int) -> EncoderShape:
         """The model's shape for rows of at most `window` + 1 tokens: an encoder reads the token, too, that a decoder
@@ -272,6 +140,8 @@ class Encoder(Network):
             purpose=purpose,
             labels=labels,
             pool=self.pool,
+            towers=self.towers,
+            scaled=self.scale and purpose == "pairs",
             **sizes,
         )
 
@@ -284,13 +154,14 @@ class Encoder(Network):
         for purpose in PURPOSES:
             if info.task == purpose:
                 return build(self.shape(info.vocabulary, info.window, purpose, len(info.labels)))
-        known = " and ".join(map(repr, PURPOSES))
+        known = ", ".join(map(repr, PURPOSES))
         raise fail(
             PlanError,
             "TRF006",
             f"an encoder has no head for the task {info.task!r}, only for {known}",
             owner=OWNER,
-            hint='write `use = "gpt"` in [model] for language modelling, or choose another task in [data]',
+            hint='write `use = "gpt"` in [model] for language modelling, `use = "encoder-decoder"` for seq2seq, or '
+            "choose another task in [data]",
         )
 
     @hookimpl
@@ -298,8 +169,68 @@ class Encoder(Network):
         """Parameters and bytes, in float32, as far as vocabulary and window are known. Which classes there are, only
         the data tells: the rows that the last layer has for them are not counted."""
         window = None if facts.window is None else facts.window + 1
-        purpose: Purpose = "mlm" if facts.task == "mlm" else "classification"
-        if facts.task == "lm":
-            message = "the task is lm, for which an encoder has no head: the run will stop"
+        purpose: Purpose = next((each for each in PURPOSES if each == facts.task), "classification")
+        if facts.task in ("lm", PAIRED):
+            message = f"the task is {facts.task}, for which an encoder has no head: the run will stop"
             facts = attrs.evolve(facts, notes=(*facts.notes, message))
-        return self._estimated(facts, window, lambda entries, rows: self.shape(entries, rows - 1, purpose, 0))
+        towers = 2 if purpose == "pairs" and self.towers == "separate" else 1
+        facts = self._estimated(
+            facts, window, lambda entries, rows: self.shape(entries, rows - 1, purpose, 0)
+        )
+        return attrs.evolve(facts, blocks=towers * self.layers)
+
+
+@component(presets=presets.ENCODER_DECODER)
+class EncoderDecoder(Network):
+    """A Transformer as first described: an encoder reads a text, a decoder writes another; sinusoidal positions,
+    LayerNorm, ReLU, biases, one tied embedding for both texts and the head (Vaswani et al., 2017). The paper has
+    `order = "post"`."""
+
+    decoder_layers: int | None = setting(
+        default=None, ge=1, help="blocks of the decoder; left out: as many as `layers`, those of the encoder"
+    )
+    order: Order = setting(
+        default="pre",
+        help="pre: norms before each part of a block and behind the last, which trains without care; post: behind each "
+        "part, as in the paper",
+    )
+    positions: Positions = positions_setting("sinusoidal")
+    activation: Activation = activation_setting("relu")
+    bias: bool = bias_setting(True)
+    logits: Logits = _logits()
+
+    def shape(self, vocabulary: int, window: int) -> PairShape:
+        """The model's shape for two texts of at most `window` + 1 tokens each. Raise PlanError (TRF001) where
+        `context` is shorter."""
+        sizes = self._sizes(vocabulary, window + 1)
+        return PairShape(
+            logits=self.logits, order=self.order, decoder_layers=self.decoder_layers or self.layers, **sizes
+        )
+
+    @hookimpl
+    def create_model(self, info: DataInfo) -> Model:
+        """Build the structure, its anatomy, and the rule that fills it. Raise PlanError (TRF006) for a task that has no
+        second text to write."""
+        from nlpkernel_transformer.build import build
+
+        if info.task != PAIRED:
+            use = "encoder" if info.task in PURPOSES else "gpt"
+            raise fail(
+                PlanError,
+                "TRF006",
+                f"an encoder-decoder has no head for the task {info.task!r}, only for {PAIRED!r}",
+                owner=OWNER,
+                hint=f'write `use = "{use}"` in [model], or the task "{PAIRED}" in [data]',
+            )
+        return build(self.shape(info.vocabulary, info.window))
+
+    @hookimpl
+    def estimate(self, facts: Facts) -> Facts:
+        """Parameters and bytes, in float32, as far as vocabulary and window are known; both texts are taken to be as
+        long as the window."""
+        window = None if facts.window is None else facts.window + 1
+        if facts.task not in (None, PAIRED):
+            message = f"the task is {facts.task}, for which an encoder-decoder has no head: the run will stop"
+            facts = attrs.evolve(facts, notes=(*facts.notes, message))
+        facts = self._estimated(facts, window, lambda entries, rows: self.shape(entries, rows - 1))
+        return attrs.evolve(facts, blocks=self.layers + (self.decoder_layers or self.layers))

@@ -12,15 +12,21 @@ from torch.utils.checkpoint import checkpoint
 from nlpkernel.hookspecs.model import Outputs
 from nlpkernel_transformer.attention import Attention
 from nlpkernel_transformer.cache import Cache
+from nlpkernel_transformer.patterns import pattern_of
+from nlpkernel_transformer.places import Sinusoid, placed
 from nlpkernel_transformer.rotary import Rotary
 
 if TYPE_CHECKING:
     from nlpkernel_transformer.cache import LayerCache
+    from nlpkernel_transformer.patterns import Pattern
     from nlpkernel_transformer.rotary import Rotation
     from nlpkernel_transformer.shape import Shape
 
 #: Of both norms, as in GPT-2 and Llama.
 EPSILON = 1e-5
+
+#: The part of a hidden state that a block is for: along which dimension, from where on, how much of it.
+Part = tuple[int, int, int]
 
 
 def norm_of(shape: Shape) -> nn.Module:
@@ -30,8 +36,37 @@ def norm_of(shape: Shape) -> nn.Module:
     return nn.LayerNorm(shape.width, eps=EPSILON, bias=shape.bias)
 
 
+def replaced(x: Tensor, part: Part, new: Tensor) -> Tensor:
+    """x with `new` in the place of one part of it."""
+    dimension, start, length = part
+    end = start + length
+    around = x.narrow(dimension, 0, start), x.narrow(dimension, end, x.shape[dimension] - end)
+    return torch.cat((around[0], new, around[1]), dimension)
+
+
+def real_of(lengths: Tensor, width: int) -> Tensor:
+    """What is no padding, [rows, width]. A row of nothing but padding keeps its first position: a softmax over nothing
+    is not a number."""
+    return torch.arange(width, device=lengths.device) < lengths.clamp(min=1)[:, None]
+
+
+def padding_mask(lengths: Tensor, width: int, pattern: Pattern | None) -> Tensor:
+    """The mask of a self-attention to both sides that sees no padding; with a pattern, the groups of the positions."""
+    real = real_of(lengths, width)
+    return real if pattern is not None else real[:, None, None, :]
+
+
+def mask_after(start: int, new: int, pattern: Pattern | None, device: torch.device) -> Tensor | None:
+    """The mask of `new` queries of a decoder behind `start` cached positions."""
+    if start and pattern is not None:
+        return pattern.after(start, new, device)
+    if start and new > 1:
+        return torch.ones(new, start + new, dtype=torch.bool, device=device).tril(start)
+    return None
+
+
 class Mlp(nn.Module):
-    """The feed-forward layer of one block: GELU in its exact form, or SwiGLU (Shazeer, 2020).
+    """The feed-forward layer of one block: GELU in its exact form, ReLU, or SwiGLU (Shazeer, 2020).
 
     For SwiGLU `up` makes the gate and the other factor in one projection, the gate's rows first (`Shape.up`).
     """
@@ -41,13 +76,14 @@ class Mlp(nn.Module):
         self.up = nn.Linear(shape.width, sum(shape.up), bias=shape.bias)
         self.down = nn.Linear(shape.hidden, shape.width, bias=shape.bias)
         self.gated = shape.activation == "swiglu"
+        self.activate = F.relu if shape.activation == "relu" else F.gelu
 
     def forward(self, x: Tensor) -> Tensor:
         """x [rows, positions, width] to the same shape."""
         if self.gated:
             gate, factor = self.up(x).chunk(2, dim=-1)
             return self.down(F.silu(gate) * factor)  # type: ignore[no-any-return]
-        return self.down(F.gelu(self.up(x)))  # type: ignore[no-any-return]
+        return self.down(self.activate(self.up(x)))  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):
@@ -73,8 +109,12 @@ class Block(nn.Module):
         rotation: Rotation | None = None,
         mask: Tensor | None = None,
         cache: LayerCache | None = None,
+        part: Part | None = None,
     ) -> Tensor:
-        """x [rows, positions, width] to the same shape. `mask`, `rotation` and `cache` are the attention's."""
+        """x [rows, positions, width] to the same shape. `mask`, `rotation` and `cache` are the attention's. With `part`
+        the rest of x goes through as it is: so a model of two texts has one hidden state, and can be cut anywhere."""
+        if part is not None:
+            return replaced(x, part, self.forward(x.narrow(*part), rotation, mask, cache))
         if self.recompute and torch.is_grad_enabled():
             return checkpoint(self._run, x, rotation, mask, cache, use_reentrant=False)  # type: ignore[no-any-return]
         return self._run(x, rotation, mask, cache)
@@ -100,11 +140,13 @@ class Trunk(nn.Module):
         super().__init__()
         self.context = shape.context
         self.dropout = shape.dropout
+        self.pattern = pattern_of(shape)
         self.embedding = nn.Embedding(shape.vocabulary, shape.width)
         self.positions = nn.Embedding(shape.context, shape.width) if shape.positions == "learned" else None
         self.rotary = (
             Rotary(shape.rope_base, shape.head_width, shape.context) if shape.positions == "rotary" else None
         )
+        self.sinusoid = Sinusoid(shape.width, shape.context) if shape.positions == "sinusoidal" else None
         # Registered in the order of the forward pass, by which layouts go.
         self.embedding_norm = norm_of(shape) if shape.order == "post" else None
         every = shape.recompute
@@ -122,11 +164,9 @@ class Trunk(nn.Module):
     ) -> Tensor:
         """The normalised last hidden states [rows, positions, width]; positions count from `start` if not given."""
         end = start + tokens.shape[1]
-        x = self.embedding(tokens)
+        x = placed(self.embedding(tokens), self.positions, self.sinusoid, start, positions)
         rotation = None
-        if self.positions is not None:
-            x = x + (self.positions.weight[start:end] if positions is None else self.positions(positions))
-        elif self.rotary is not None:
+        if self.rotary is not None:
             rotation = (
                 self.rotary.at(start, end, tokens.device) if positions is None else self.rotary.of(positions)
             )
@@ -136,7 +176,7 @@ class Trunk(nn.Module):
             x = F.dropout(x, self.dropout)
         for index, block in enumerate(self.blocks):
             x = block(x, rotation, mask, None if cache is None else cache.layers[index])
-        return x if self.norm is None else self.norm(x)  # type: ignore[no-any-return]
+        return x if self.norm is None else self.norm(x)
 
 
 class Transformer(Trunk):
@@ -163,7 +203,9 @@ class Transformer(Trunk):
         self._fits(tokens.shape[1])
         mask = None
         if documents is not None:
-            mask = (documents[:, :, None] == documents[:, None, :]).tril().unsqueeze(1)
+            mask = documents
+            if self.pattern is None:
+                mask = (documents[:, :, None] == documents[:, None, :]).tril().unsqueeze(1)
         x = self._states(tokens, positions, 0, mask, None)
         if self.chunked:
             return Outputs(hidden=x, head=self.head.weight)
@@ -186,11 +228,12 @@ class Transformer(Trunk):
 
         The cache is extended in place and returned. Raise ValueError where it has no room.
         """
-        start, new = cache.length, tokens.shape[1]
-        if start + new > cache.capacity:
-            raise ValueError(f"the cache holds {start} of {cache.capacity} positions; {new} more do not fit")
-        mask = None
-        if start and new > 1:
-            mask = torch.ones(new, start + new, dtype=torch.bool, device=tokens.device).tril(start)
+        new = tokens.shape[1]
+        start = cache.take(new)
+        mask = mask_after(start, new, self.pattern, tokens.device)
         x = self._states(tokens, None, start, mask, cache)
         return self.head(x[:, -1]), cache
+
+    def select(self, cache: Cache, rows: Tensor) -> Cache:
+        """A cache of its own with these rows [count], int64, each as often as it comes."""
+        return cache.select(rows)

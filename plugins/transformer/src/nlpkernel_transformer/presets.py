@@ -45,3 +45,11 @@ ENCODER: Mapping[str, Mapping[str, Any]] = {
     "small": {"layers": 4, "heads": 8, "width": 512},
     "base": {"layers": 12, "heads": 12, "width": 768},
 }
+
+#: `encoder-decoder`: two sizes for a CPU, then those of Vaswani et al. (2017).
+ENCODER_DECODER: Mapping[str, Mapping[str, Any]] = {
+    "nano": {"layers": 2, "heads": 4, "width": 128, "dropout": 0.1},
+    "mini": {"layers": 3, "heads": 4, "width": 256, "dropout": 0.1},
+    "base": {"layers": 6, "heads": 8, "width": 512, "dropout": 0.1},
+    "big": {"layers": 6, "heads": 16, "width": 1024, "dropout": 0.3},
+}
