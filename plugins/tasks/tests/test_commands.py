@@ -228,10 +228,10 @@ def test_a_second_text_is_learnt_written_and_measured(
         "task": task,
         "window": 32,
     }
-    run = train(tmp_path, "runs", data, {"use": "encoder-decoder"}, steps=500, lr=0.003)
+    run = train(tmp_path, "runs", data, {"use": "encoder-decoder"}, steps=300, lr=0.003)
     found = json.loads(said(capsys, "evaluate", run, "--json", "--worst", 1))
-    assert found["metrics"]["chrf"] > 90
-    assert found["metrics"]["rouge_l"] > 90
+    assert found["metrics"]["chrf"] > 95
+    assert found["metrics"]["rouge_l"] > 95
     assert found["worst"][0]["reference"]
     lines(tmp_path / "new.jsonl", [{"en": "ice rain"}])
     asked = ("predict", run, "--input", tmp_path / "new.jsonl")

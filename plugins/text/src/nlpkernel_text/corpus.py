@@ -12,6 +12,7 @@ from nlpkernel.errors import DataError, Place, fail
 from nlpkernel.hookspecs.reader import Records
 from nlpkernel.sampling import key, permute
 from nlpkernel_text.chunks import Chunk
+from nlpkernel_text.fields import TARGET
 from nlpkernel_text.origins import Listed, Origin, origins, own_files
 from nlpkernel_text.reading.faults import Faults, Skipped
 from nlpkernel_text.reading.records import read
@@ -116,10 +117,11 @@ class Corpus:
                 yield Piece("validation", number, chunk)
 
     def texts(self) -> Iterator[str]:
-        """The texts of the training split; long documents in pieces."""
+        """The texts of the training split, the second ones too; long documents in pieces."""
         for piece in self.pieces():
             if piece.split == "train":
                 yield from piece.chunk.texts
+                yield from piece.chunk.columns.get(TARGET, ())
 
     def chunks(self, number: int) -> Iterator[Chunk]:
         """The documents of one file. What is left out has been told of before."""

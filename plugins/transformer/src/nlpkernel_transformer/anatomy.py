@@ -110,7 +110,9 @@ def initialiser(anatomy: Anatomy, shape: Shape) -> Callable[[str, Tensor, Genera
     """The rule that fills one parameter in place, from its name and a generator alone.
 
     Biases are 0, norms 1, a learnt scale is CLIP's; matrices are normal with `init_std`, those that write into the
-    residual stream with `Shape.narrow`. Raise KeyError for a name that the model does not have.
+    residual stream with `Shape.narrow`. Embeddings beside sinusoids, which they are multiplied by the square root of
+    the width for, are as large as these: normal with one over that root. Raise KeyError for a name that the model does
+    not have.
     """
 
     def initialise(name: str, tensor: Tensor, generator: Generator) -> None:
@@ -123,6 +125,8 @@ def initialiser(anatomy: Anatomy, shape: Shape) -> Callable[[str, Tensor, Genera
             tensor.fill_(FIRST_SCALE)
         else:
             std = shape.narrow(name) if "residual" in tags else shape.init_std
+            if "embedding" in tags and shape.positions == "sinusoidal":
+                std = shape.width**-0.5
             tensor.normal_(0.0, std, generator=generator)
 
     return initialise
