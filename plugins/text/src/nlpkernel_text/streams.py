@@ -172,12 +172,13 @@ class StreamWriter:
         return tags
 
     def _add_targets(self, ids: Ids, sizes: Ids, begun: Ids) -> None:
-        ids = ids[np.repeat(begun, sizes)]
+        # A tokenizer's own type may have no room for the end.
+        ids = ids[np.repeat(begun, sizes)].astype(self.type)
         sizes = sizes[begun]
         if self._end is not None:
             ids = np.insert(ids, sizes.cumsum(), self._end)
             sizes = sizes + 1
-        ids.astype(self.type, copy=False).tofile(self._file("targets"))
+        ids.tofile(self._file("targets"))
         (self._targets + sizes.cumsum()).tofile(self._file("ends"))
         self._targets += int(sizes.sum())
 

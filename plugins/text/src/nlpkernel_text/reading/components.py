@@ -125,6 +125,28 @@ class Tsv:
         return Table("\t", self.columns, False)
 
 
+@component
+class ConllFile:
+    """CoNLL: a word on each line with its columns, and a blank line behind each sentence. For tags:
+    `fields = { text = "word", tags = "tag" }`."""
+
+    columns: tuple[str, ...] = setting(default=("word", "tag"), help="names of the columns, in order")
+    comments: bool = setting(
+        default=False, help="as in CoNLL-U: lines that begin with # are none, nor are words like 1-2 and 1.1"
+    )
+
+    def check_settings(self) -> Iterable[tuple[str, str]]:
+        """Names are there once."""
+        yield from _wrong("\t", self.columns, False)
+
+    @hookimpl
+    def create_reader(self) -> Reader:
+        """Read it so."""
+        from nlpkernel_text.reading.conll import Conll
+
+        return Conll(self.columns, self.comments)
+
+
 def _wrong(separator: str, columns: tuple[str, ...] | None, quoting: bool) -> Iterable[tuple[str, str]]:
     if len(separator) != 1 or separator in "\r\n" or (quoting and separator == '"'):
         yield "separator", "the separator is one character, and no quote or line end"

@@ -84,7 +84,7 @@ FOREIGN = frozenset(
 )
 
 #: Formats that are text, and so have an encoding, of the readers above.
-TEXT = frozenset({"text", "jsonl", "json", "csv", "tsv"})
+TEXT = frozenset({"text", "jsonl", "json", "csv", "tsv", "conll"})
 
 
 def unpacked(name: str) -> tuple[str, str | None]:
