@@ -1,13 +1,15 @@
 """AG News: an encoder from scratch, and TF-IDF with logistic regression on the same split.
 
     OMP_NUM_THREADS=1 python tests/benchmarks/news.py --data data/ag_news [--seeds 5] [--epochs 5]
+        [--pretrained models/minilm [--seeds-pretrained 1] [--epochs-pretrained 2]]
 
 --data is a folder with `test.csv` of AG News: 7,600 rows without a header, with label, title and description. Every
 10th row is tested on, the others are trained on. Each seed is a whole run through a plan, from the file to the metric:
 WordPiece is trained on the training rows, and so is an encoder of 2 layers and width 128 (0.9 million parameters),
 which sees each text with a fifth of its words left out, another fifth in each epoch. What is printed is the accuracy
 after the last step. The settings were chosen among four by seed 1 on these test rows, which makes that seed's number a
-little too good; no other seed was looked at.
+little too good; no other seed was looked at. --pretrained names a folder of a BERT of transformers, such as
+all-MiniLM-L6-v2, which is fine-tuned through the plugin `hf` on the whole texts.
 
 The interval is that of the mean over the seeds, from Student's t distribution, 95%. The paired interval is of the
 difference of both in accuracy, by drawing test rows 10,000 times with replacement; the encoder's answer to a row counts
@@ -25,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 import nlpkernel
+from nlpkernel_tasks.trying import evaluated
 
 PLAN: dict[str, Any] = {
     "name": "news",
@@ -60,6 +62,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("data/ag_news"), help="folder of test.csv")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=float, default=5.0)
+    parser.add_argument("--pretrained", type=Path, help="folder of a pre-trained encoder")
+    parser.add_argument("--seeds-pretrained", type=int, default=1)
+    parser.add_argument("--epochs-pretrained", type=float, default=2.0)
     args = parser.parse_args()
     source = args.data / "test.csv"
     if not source.is_file():
@@ -75,11 +80,33 @@ def main() -> None:
         for name, part in (("train", train), ("test", test)):
             with (Path(folder) / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
                 csv.writer(file, quoting=csv.QUOTE_ALL).writerows(part)
-        right = [_encoder(Path(folder), seed, args.epochs, test) for seed in range(1, args.seeds + 1)]
+        _arm("encoder", PLAN, args.seeds, args.epochs, Path(folder), linear)
+        if args.pretrained:
+            plan = _pretrained(args.pretrained.resolve())
+            _arm("pretrained", plan, args.seeds_pretrained, args.epochs_pretrained, Path(folder), linear)
+
+
+def _arm(name: str, plan: dict[str, Any], seeds: int, epochs: float, folder: Path, linear: Any) -> None:
+    """Train with some seeds, and compare with the linear model."""
+    if not seeds:
+        return
+    right = [_encoder(name, plan, folder, seed, epochs) for seed in range(1, seeds + 1)]
     accuracies = [each.mean() for each in right]
-    print(f"encoder, {args.seeds} seeds   accuracy {_interval(accuracies)}")
+    print(f"{name}, {seeds} seeds   accuracy {_interval(accuracies)}")
     low, high = _paired(np.mean(right, axis=0) - linear)
-    print(f"encoder less linear   {np.mean(accuracies) - linear.mean():+.4f} [{low:+.4f}, {high:+.4f}]")
+    print(f"{name} less linear   {np.mean(accuracies) - linear.mean():+.4f} [{low:+.4f}, {high:+.4f}]")
+
+
+def _pretrained(folder: Path) -> dict[str, Any]:
+    """The plan that fine-tunes a model from a folder."""
+    data = {
+        **PLAN["data"],
+        "tokenizer": {"use": "pretrained", "path": str(folder)},
+        "augment": [],
+        "task": "classification",
+    }
+    optimizer = {"use": "adamw", "lr": 5e-5, "schedule": {"use": "linear", "warmup": 40}}
+    return {**PLAN, "data": data, "model": {"use": "hf", "folder": str(folder)}, "optimizer": optimizer}
 
 
 def _linear(train: list[list[str]], test: list[list[str]]) -> Any:
@@ -96,26 +123,18 @@ def _linear(train: list[list[str]], test: list[list[str]]) -> Any:
     return np.array([answer == row[0] for answer, row in zip(answers, test, strict=True)], dtype=float)
 
 
-def _encoder(folder: Path, seed: int, epochs: float, test: list[list[str]]) -> Any:
+def _encoder(name: str, values: dict[str, Any], folder: Path, seed: int, epochs: float) -> Any:
     """Which test rows the encoder of one run has right; printed with what it took."""
-    train = {**PLAN["train"], "seed": seed, "epochs": epochs}
+    train = {**values["train"], "seed": seed, "epochs": epochs}
     start, cpu = time.monotonic(), time.process_time()
-    plan = nlpkernel.Plan.of({**PLAN, "train": train}, base=folder)
-    report = nlpkernel.run(plan, runs_folder=folder / f"runs-{seed}")
+    plan = nlpkernel.Plan.of({**values, "train": train}, base=folder)
+    report = nlpkernel.run(plan, runs_folder=folder / f"{name}-{seed}")
     took = f"{time.monotonic() - start:.0f} s ({time.process_time() - cpu:.0f} s of a core)"
-    accuracy = report.metrics["validation/accuracy"]
-    print(f"encoder, seed {seed}   accuracy {accuracy:.4f}   {took}", flush=True)
     opened = nlpkernel.open_model(report.folder, device="cpu")
-    task, codec = opened.codec.task, opened.codec
-    answers = []
-    with torch.inference_mode():
-        for row in test:
-            tokens = [*codec.encode(_text(row)), codec.end][: codec.info.window + 1]
-            batch = task.batch([{"tokens": tokens, "label": 0}])
-            answers.append(int(opened.model(**task.inputs(batch)).logits.argmax()))
-    right = np.array([codec.info.labels[each] == row[0] for each, row in zip(answers, test, strict=True)])
-    assert abs(right.mean() - accuracy) < 0.005, "the version answers otherwise than the evaluation"
-    return right.astype(float)
+    tried = evaluated(opened, opened.unseen())
+    assert abs((tried.metrics["accuracy"] or 0) - (report.metrics["validation/accuracy"] or 0)) < 1e-9
+    print(f"{name}, seed {seed}   accuracy {tried.metrics['accuracy']:.4f}   {took}", flush=True)
+    return np.array([answer["label"] == answer["truth"] for answer in tried.answers], dtype=float)
 
 
 def _text(row: list[str]) -> str:
