@@ -120,6 +120,8 @@ def test_every_command_that_is_mentioned_exists(path: Path) -> None:
         assert command in {
             *COMMANDS,
             "generate",
+            "new",
+            "conform",
             "versions",
             "rollback",
             "data",

@@ -46,6 +46,16 @@ def main(folder: str) -> None:
         path.write_text(text, encoding="utf-8")
 
 
+def points() -> str:
+    """The table of all slots and shared extension points, as docs/authoring.md has it."""
+    rows = ["| slot or point | must answer | may answer | what it is |", "| --- | --- | --- | --- |"]
+    for point in POINTS.values():
+        must, may = (", ".join(f"`{name}`" for name in names) for names in (point.must, point.may))
+        kind = "slot" if point.slot else "point"
+        rows.append(f"| `{point.name}` ({kind}) | {must} | {may} | {point.help} |")
+    return "\n".join(rows)
+
+
 def _plan() -> Iterator[str]:
     yield "# Plan reference\n"
     yield "Every section of a plan and every setting of the standard components. `nlpkernel plugins show NAME` prints"

@@ -115,3 +115,28 @@ class TinyOptimizer:
         from nlpkernel_sdk.regression import TinySchedule
 
         return TinySchedule(self.warmup, updates if self.decay == "linear" else None)
+
+
+@component
+class Scheduled:
+    """Plain gradient descent, with a schedule of the plan's choice."""
+
+    lr: float = setting(default=0.01, gt=0, help="peak rate")
+    schedule: object = extension("schedule", help="the rate over the run")
+
+    need = "elementwise"
+
+    @hookimpl
+    def create_optimizer(self, groups: Sequence[ParameterGroup]) -> torch.optim.Optimizer:
+        """One param group for each group."""
+        import torch
+
+        return torch.optim.SGD(
+            [{"params": list(group.tensors), "names": list(group.names)} for group in groups], lr=self.lr
+        )
+
+    @hookimpl
+    def create_schedule(self, run: Run, updates: int | None) -> Schedule:
+        """The plan's."""
+        made: Schedule = run.ask(self.schedule, "create_schedule", updates=updates)
+        return made
