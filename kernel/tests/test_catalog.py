@@ -249,7 +249,7 @@ def test_a_misspelt_component_suggests(installed: Installed) -> None:
     assert installed.refused("acme:godo").hint == "did you mean 'good'?"
     assert installed.refused("other:good").hint == "there is acme:good"
     problem = installed.refused("x", "a-point-that-nobody-serves")
-    assert problem.hint == "none is installed for it; see `nlpkernel plugins`"
+    assert problem.hint == "none is installed for it: pip install nlpkernel-standard"
 
 
 def test_a_component_of_another_point_is_not_taken(installed: Installed) -> None:

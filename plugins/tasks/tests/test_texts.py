@@ -53,6 +53,14 @@ def test_rouge_is_that_of_rouge_score(texts: list[tuple[str, str]]) -> None:
             assert found[ours] == pytest.approx(100 * sum(each) / len(each))
 
 
+def test_rouge_by_hand() -> None:
+    found = summed([("the cat sat", "The cat was fat."), ("", "x")], "rouge")
+    # Two of three words and two of four; one of two pairs and one of three; in this order two.
+    assert found["rouge_1"] == pytest.approx(100 * (4 / 7) / 2)
+    assert found["rouge_2"] == pytest.approx(100 * (2 / 5) / 2)
+    assert found["rouge_l"] == pytest.approx(100 * (4 / 7) / 2)
+
+
 def test_nothing_has_no_value() -> None:
     import numpy as np
 

@@ -75,7 +75,7 @@ class Catalog:
         same = [each for each in named if not distribution or each.distribution == normalise(distribution)]
         choices = sorted({f"{offer.distribution}:{offer.name}" for offer in same or named})
         if not same:
-            near = hint(name, self.names(point)) or "none is installed for it; see `nlpkernel plugins`"
+            near = hint(name, self.names(point)) or "none is installed for it: pip install nlpkernel-standard"
             return Problem(
                 code="NK106",
                 message=f"no installed distribution offers {use!r} for {point!r}",
