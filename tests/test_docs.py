@@ -120,6 +120,9 @@ def test_every_command_that_is_mentioned_exists(path: Path) -> None:
         assert command in {
             *COMMANDS,
             "generate",
+            "evaluate",
+            "predict",
+            "compare",
             "new",
             "conform",
             "versions",

@@ -20,7 +20,7 @@ def test_every_augmentation_is_offered_and_every_setting_has_help() -> None:
         for each in entry_points(group="nlpkernel.augmentation.v1")
         if each.value.startswith("nlpkernel_augment")
     }
-    assert sorted(points) == ["delete", "insert", "swap", "synonyms", "typos"]
+    assert sorted(points) == ["back-translation", "delete", "insert", "swap", "synonyms", "typos"]
     for point in points.values():
         cls = point.load()
         assert is_component(cls)

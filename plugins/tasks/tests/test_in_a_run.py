@@ -176,9 +176,9 @@ def test_an_encoder_refuses_language_modelling_and_a_decoder_the_others(tmp_path
         nlpkernel.run(plan_of(tmp_path, CLASSES, model={"use": "gpt"}), runs_folder=tmp_path / "b")
 
 
-def test_the_plan_in_the_readme_has_no_mistakes(tmp_path: Path) -> None:
+def test_the_plans_in_the_readme_have_no_mistakes(tmp_path: Path) -> None:
     blocks = re.findall(r"^```toml\n(.*?)^```", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 2
+    assert len(blocks) == 5
     for number, block in enumerate(blocks):
         path = tmp_path / f"plan{number}.toml"
         path.write_text(

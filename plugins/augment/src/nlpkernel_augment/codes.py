@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: Whose errors these are.
+OWNER = "nlpkernel-plugin-augment"
+
 CODES: dict[str, tuple[str, str]] = {
     "AUG001": (
         "there is no WordNet in the folder",
@@ -12,5 +15,20 @@ CODES: dict[str, tuple[str, str]] = {
     "AUG002": (
         "a file of WordNet is not what it should be",
         "The file named does not follow the format of wndb(5WN): it is cut short, or something else. Fetch it again.",
+    ),
+    "AUG003": (
+        "back-translation needs another package",
+        "Models that translate are trained by the task `seq2seq` of nlpkernel-plugin-tasks, which also writes the\n"
+        'texts: pip install "nlpkernel-plugin-augment[translation]".',
+    ),
+    "AUG004": (
+        "a model that is to translate cannot be opened",
+        "`there` and `back` are folders of runs, relative to the plan, with a complete version each, and the plugins\n"
+        "that made them are needed. The message says what is missing.",
+    ),
+    "AUG005": (
+        "a run is none that translates",
+        "`there` writes a text in another language, and `back` writes that in the first one again: both are runs of\n"
+        "the task `seq2seq`, by a model that writes (`encoder-decoder`, or an encoder-decoder of `hf`).",
     ),
 }

@@ -1,7 +1,8 @@
 """The augmentations as the plan sees them. Light: what does the work is imported when one is made.
 
-Each has `strength`, the probability that a word is picked, for each word on its own. A word is letters and digits with
-the apostrophes and hyphens between them; what stands between words stays as it is.
+Each has `strength`, the probability that a word is picked, for each word on its own; of back-translation, that a text
+is. A word is letters and digits with the apostrophes and hyphens between them; what stands between words stays as it
+is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from nlpkernel import component, hookimpl, setting
 
 if TYPE_CHECKING:
+    from nlpkernel.context import Run
     from nlpkernel.hookspecs.augmentation import Augmentation
 
 Part = Literal["noun", "verb", "adjective", "adverb"]
@@ -141,6 +143,78 @@ class Typos:
         from nlpkernel_augment.typing_errors import Mistyping
 
         return Mistyping(self.strength, self.keyboard, self.least)
+
+
+@component
+class BackTranslation:
+    """Texts translated and translated back, by two trained models of the task `seq2seq`: drawn on the way there
+    (Edunov et al., 2018), which gives other wordings, and searched on the way back.
+
+    A text stays where it, or its translation, is longer than a model's window, or where a model writes nothing or no
+    end. All that is counted.
+    """
+
+    there: Path = setting(help="folder of the run whose newest version translates into another language")
+    back: Path = setting(help="folder of the run whose newest version translates back")
+    strength: float = setting(
+        default=0.5, ge=0, le=1, help="probability for each text that it is translated; 0 changes nothing"
+    )
+    temperature: float = setting(
+        default=0.8,
+        gt=0,
+        help="what the logits are divided by on the way there: a higher one gives more wordings, and more wrong ones",
+    )
+    top_k: int | None = setting(
+        default=None,
+        ge=1,
+        help="on the way there, so many of the likeliest tokens are drawn from; left out: all",
+    )
+    top_p: float = setting(
+        default=1.0,
+        gt=0,
+        le=1,
+        help="on the way there, the fewest likeliest tokens are drawn from whose probability is this together",
+    )
+    beams: int = setting(
+        default=1,
+        ge=1,
+        help="texts that are followed at once on the way back; 1: the likeliest token each time",
+    )
+    rows: int = setting(
+        default=16, ge=2, help="texts that are translated together; blocks are filled up to so many"
+    )
+    device: str | None = setting(
+        default=None, help="where the models compute, such as cpu; left out: where the run does"
+    )
+
+    def files_read(self) -> Sequence[Path]:
+        """What tells one model from another: the plan of each run, and the list of its newest version, as the store
+        `store` keeps it."""
+        found: list[Path] = []
+        for folder in (self.there, self.back):
+            lists = sorted((folder / "versions" / "manifests").glob("*"))
+            found += [path for path in (folder / "plan.toml", *lists[-1:]) if path.is_file()]
+        return found
+
+    @hookimpl
+    def create_augmentation(self, run: Run) -> Augmentation:
+        """Open both models. Raise DataError where one cannot be opened, does not translate, or is not to be used
+        without another package."""
+        from nlpkernel_augment.translating import BackTranslating, drawing, open_translator
+
+        drawn = drawing(self.temperature, self.top_k, self.top_p)
+        device = self.device or ("auto" if run.device is None else str(run.device))
+
+        def count(what: str, number: int) -> None:
+            # Work that takes long is no standstill.
+            run.pulse.moves += 1
+            run.count("augmentation 'back-translation'", what, number)
+
+        there, back = (
+            open_translator(name, folder, self.rows, device, count)
+            for name, folder in (("there", self.there), ("back", self.back))
+        )
+        return BackTranslating(self.strength, there, back, drawn, self.beams)
 
 
 def wordnet_files(folder: Path) -> Sequence[Path]:

@@ -97,9 +97,30 @@ class Seq2seq:
         "prefers longer texts",
     )
     most: int = setting(default=128, ge=1, help="most tokens of a text that is written, the end counted")
+    temperature: float = setting(
+        default=0.0,
+        ge=0,
+        help="0: the text of the best score is searched; above 0: each token is drawn, by the logits divided by this. "
+        "The same seed and first text give the same",
+    )
+    top_k: int | None = setting(
+        default=None, ge=1, help="drawn from so many of the likeliest tokens only; left out: from all"
+    )
+    top_p: float = setting(
+        default=1.0,
+        gt=0,
+        le=1,
+        help="drawn from the fewest likeliest tokens only whose probability is this together; 1: from all",
+    )
     measures: tuple[Measure, ...] = setting(
         default=("chrf",), help="what written texts are compared by: bleu (needs sacrebleu), chrf, rouge"
     )
+
+    def check_settings(self) -> Iterable[tuple[str, str]]:
+        """What says how to draw where nothing is drawn."""
+        for name, given in (("top_k", self.top_k is not None), ("top_p", self.top_p < 1)):
+            if given and not self.temperature:
+                yield name, f"`{name}` is for texts that are drawn, with a `temperature` above 0"
 
     @hookimpl
     def estimate(self, facts: Facts) -> Facts:
@@ -109,13 +130,16 @@ class Seq2seq:
     @hookimpl
     def create_task(self, run: Run, tokenizer: Tokenizer) -> Task:
         """The task. Raise DataError for a tokenizer that has no end, or no token of the name in `start`."""
-        from nlpkernel_tasks.decoding import Search
+        from nlpkernel_tasks.decoding import Drawing, Search
         from nlpkernel_tasks.pieces import end_and_start
         from nlpkernel_tasks.seq2seq import Writing
 
         end, start = end_and_start(tokenizer, self.start)
         how = Search(start=start, end=end, most=self.most, beams=self.beams, length=self.length)
-        return Writing(how, self.smoothing, self.measures)
+        drawing = None
+        if self.temperature:
+            drawing = Drawing(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+        return Writing(how, self.smoothing, self.measures, drawing, run.seed)
 
 
 @component

@@ -1,12 +1,15 @@
-"""Searching the text that a model gives the best score: greedy, and with beams."""
+"""Texts that a model writes: the one that it gives the best score, greedily or with beams, or one drawn at random."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import attrs
 import torch
 from torch import Tensor
+
+from nlpkernel.sampling import key
 
 
 class Writing(Protocol):
@@ -42,8 +45,22 @@ class Search:
         return total / float(max(1, tokens) ** self.length)
 
 
+@attrs.frozen(kw_only=True)
+class Drawing:
+    """How a text is drawn, token after token.
+
+    temperature: what the logits are divided by, above 0. top_k: only so many of the likeliest tokens are drawn from
+    (Fan et al., 2018); None: from all. top_p: only the fewest likeliest tokens whose probability is that together,
+    after `top_k` (Holtzman et al., 2020); 1: all.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+
+
 class Text(NamedTuple):
-    """A text that was found: its tokens without the end, its score, and whether it ended by itself."""
+    """A text that was written: its tokens without the end, its score, and whether it ended by itself."""
 
     tokens: list[int]
     score: float
@@ -122,3 +139,68 @@ class _Aside:
         found = tokens.tolist()
         followed = Text(found, self._how.score(total, len(found)), False)
         return max(*self._texts, followed, key=lambda text: text.score) if self._texts else followed
+
+
+#: Probabilities are drawn from as whole multiples of 2^-40, which add up to the same in any order.
+_SCALE = 1 << 40
+
+
+@torch.no_grad()
+def draw(
+    model: Writing, tokens: Tensor, lengths: Tensor, how: Search, drawing: Drawing, keys: Sequence[int]
+) -> list[Text]:
+    """A text for each row of `tokens` [rows, width], of which `lengths` are no padding, drawn by its own key of 64
+    bits.
+
+    Nothing else is drawn from: neither torch's generators nor other rows change a text. Scores are of the model's own
+    log-probabilities, without temperature. `how.beams` does not count. Raise ValueError where keys are not one for each
+    row.
+    """
+    rows, device = len(tokens), tokens.device
+    if len(keys) != rows:
+        raise ValueError(f"{len(keys)} keys for {rows} rows")
+    cache = model.encode(tokens, lengths, how.most)
+    last = torch.full((rows, 1), how.start, dtype=torch.long, device=device)
+    going = torch.ones(rows, dtype=torch.bool, device=device)
+    totals = torch.zeros(rows, device=device)
+    written = torch.zeros(rows, dtype=torch.long, device=device)
+    texts: list[Tensor] = []
+    for number in range(how.most):
+        logits, cache = model.decode(last, cache)
+        # 53 bits, as many as a double holds.
+        numbers = [(key(each, number) >> 11) * 2.0**-53 for each in keys]
+        chosen = _drawn(logits.float(), drawing, torch.tensor(numbers, dtype=torch.float64, device=device))
+        gained = logits.float().log_softmax(dim=-1).gather(1, chosen[:, None])[:, 0]
+        totals = totals + gained.where(going, torch.zeros_like(gained))
+        written = written + going
+        going = going & (chosen != how.end)
+        texts.append(chosen)
+        if not going.any():
+            break
+        last = chosen[:, None]
+    found = torch.stack(texts, dim=1).tolist()
+    return [
+        Text(row[: count - ended], how.score(total, count), ended)
+        for row, count, total, ended in zip(
+            found, written.tolist(), totals.tolist(), (~going).tolist(), strict=True
+        )
+    ]
+
+
+def _drawn(logits: Tensor, drawing: Drawing, numbers: Tensor) -> Tensor:
+    """The token of each row of logits [rows, vocabulary] that a number from 0 to below 1 falls on, [rows]."""
+    scores, order = logits / drawing.temperature, None
+    if drawing.top_k is not None:
+        scores, order = scores.topk(min(drawing.top_k, scores.shape[1]), dim=1)
+    elif drawing.top_p < 1:
+        scores, order = scores.sort(dim=1, descending=True, stable=True)
+    shares = (scores.double().softmax(dim=1) * _SCALE).round().long()
+    if drawing.top_p < 1:
+        # The token that reaches the share is the last one of them.
+        before = shares.cumsum(dim=1) - shares
+        shares = shares.where(before < drawing.top_p * shares.sum(dim=1, keepdim=True), 0)
+    ends = shares.cumsum(dim=1)
+    total = ends[:, -1:]
+    at = (numbers[:, None] * total).floor().long().minimum(total - 1)
+    place = torch.searchsorted(ends, at, right=True)
+    return (place if order is None else order.gather(1, place))[:, 0]

@@ -14,8 +14,9 @@ from torch.nn import functional
 
 from nlpkernel.errors import UsageError, fail
 from nlpkernel.hookspecs.task import Judged, Term
+from nlpkernel.sampling import key
 from nlpkernel_tasks.codes import OWNER
-from nlpkernel_tasks.decoding import Search, search
+from nlpkernel_tasks.decoding import Drawing, Search, Text, draw, search
 from nlpkernel_tasks.measures import Measure
 from nlpkernel_tasks.rows import need_targets, targets_of, tokens_of
 from nlpkernel_tasks.texts import counted, valued
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 #: A label that does not count.
 IGNORED = -100
 
+#: Purpose of a key.
+_DRAWN = 0x5E2
+
 
 class Writing:
     """A model writes the second text, each token of which it sees those before and all of the first text for.
@@ -43,8 +47,16 @@ class Writing:
     truth = frozenset({"target"})
     main = ("loss", "min")
 
-    def __init__(self, how: Search, smoothing: float, measures: Sequence[Measure]) -> None:
-        self._how = how
+    def __init__(
+        self,
+        how: Search,
+        smoothing: float,
+        measures: Sequence[Measure],
+        drawing: Drawing | None = None,
+        seed: int = 0,
+    ) -> None:
+        """drawing: texts are drawn so, by keys of the seed and the first text; None: they are searched."""
+        self._how, self._drawing, self._seed = how, drawing, seed
         self._smoothing = smoothing
         self._measures = tuple(measures)
 
@@ -99,14 +111,40 @@ class Writing:
             **valued(counts),
         }
 
+    def write(
+        self,
+        model: nn.Module,
+        tokens: Tensor,
+        lengths: Tensor,
+        *,
+        beams: int | None = None,
+        drawing: Drawing | None = None,
+        keys: Sequence[int] = (),
+    ) -> list[Text]:
+        """The texts that the model writes to first texts [rows, width], of which `lengths` are no padding. beams: other
+        than the task's. drawing: the texts are drawn, each by its key, and not searched. Raise UsageError (TSK008) for
+        a model that cannot write."""
+        if not all(hasattr(model, name) for name in ("encode", "decode", "select")):
+            raise fail(UsageError, "TSK008", f"a {type(model).__name__} does not write texts", owner=OWNER)
+        how = attrs.evolve(
+            self._how,
+            most=min(self._how.most, int(model.context)),  # type: ignore[arg-type]
+            beams=self._how.beams if beams is None else beams,
+        )
+        if drawing is None:
+            return search(model, tokens, lengths, how)  # type: ignore[arg-type]
+        return draw(model, tokens, lengths, how, drawing, keys)  # type: ignore[arg-type]
+
     def judge(self, model: nn.Module, batch: Batch, codec: Codec) -> Judged:
         """The texts that the model writes, and what each is like. Raise UsageError (TSK008) for a model that cannot
         write."""
-        if not all(hasattr(model, name) for name in ("encode", "decode", "select")):
-            raise fail(UsageError, "TSK008", f"a {type(model).__name__} does not write texts", owner=OWNER)
         real = batch["lengths"] > 0
-        how = attrs.evolve(self._how, most=min(self._how.most, int(model.context)))  # type: ignore[arg-type]
-        written = search(model, batch["tokens"][real], batch["lengths"][real], how)  # type: ignore[arg-type]
+        tokens, lengths = batch["tokens"][real], batch["lengths"][real]
+        keys: list[int] = []
+        if self._drawing is not None:
+            rows = zip(tokens.tolist(), lengths.tolist(), strict=True)
+            keys = [key(self._seed, _DRAWN, *row[:length]) for row, length in rows]
+        written = self.write(model, tokens, lengths, drawing=self._drawing, keys=keys)
         texts = [codec.decode(each.tokens) for each in written]
         answers: list[dict[str, Any]] = [
             {"text": text, "score": each.score, "ended": each.ended}
