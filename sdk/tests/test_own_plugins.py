@@ -24,6 +24,7 @@ COMPONENTS: dict[str, dict[str, Any]] = {
     "stage.filter": {"settings": {"pattern": "a"}},
     "stage.language": {"settings": {"languages": ["en"]}},
     "stage.replace": {"settings": {"rules": [{"pattern": "a", "text": "b"}]}},
+    "augmentation.back-translation": {"settings": {"there": "there", "back": "back"}},
     "augmentation.synonyms": {"settings": {"path": "wordnet"}},
     "tokenizer.pretrained": {"settings": {"path": "tokenizer.json"}},
 }

@@ -296,20 +296,11 @@ def test_a_run_is_not_resumed_by_another_version_of_its_translator(
 
 def test_a_run_that_is_not_there_is_named_with_its_setting(run: Run, runs: dict[str, Path]) -> None:
     with pytest.raises(
-        DataError, match=r"AUG004 the model of `back` cannot be opened: .*'nowhere' is no run"
+        DataError, match=r"AUG003 the model of `back` cannot be opened: .*'nowhere' is no run"
     ):
         made(run, runs, back=Path("nowhere"))
 
 
 def test_a_run_of_another_task_is_named_with_its_setting(run: Run, runs: dict[str, Path]) -> None:
-    with pytest.raises(DataError, match=r"AUG005 `there` = '.*classes.*' is no run .* 'classification'"):
+    with pytest.raises(DataError, match=r"AUG004 `there` = '.*classes.*' is no run .* 'classification'"):
         made(run, runs, there=runs["classes"])
-
-
-def test_without_the_tasks_what_to_install_is_said(
-    run: Run, runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "nlpkernel_tasks.decoding", None)
-    with pytest.raises(DataError, match=r"AUG003 .*nlpkernel-plugin-tasks") as caught:
-        made(run, runs)
-    assert 'pip install "nlpkernel-plugin-augment[translation]"' in str(caught.value)

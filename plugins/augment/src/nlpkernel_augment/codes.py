@@ -17,16 +17,11 @@ CODES: dict[str, tuple[str, str]] = {
         "The file named does not follow the format of wndb(5WN): it is cut short, or something else. Fetch it again.",
     ),
     "AUG003": (
-        "back-translation needs another package",
-        "Models that translate are trained by the task `seq2seq` of nlpkernel-plugin-tasks, which also writes the\n"
-        'texts: pip install "nlpkernel-plugin-augment[translation]".',
-    ),
-    "AUG004": (
         "a model that is to translate cannot be opened",
         "`there` and `back` are folders of runs, relative to the plan, with a complete version each, and the plugins\n"
         "that made them are needed. The message says what is missing.",
     ),
-    "AUG005": (
+    "AUG004": (
         "a run is none that translates",
         "`there` writes a text in another language, and `back` writes that in the first one again: both are runs of\n"
         "the task `seq2seq`, by a model that writes (`encoder-decoder`, or an encoder-decoder of `hf`).",

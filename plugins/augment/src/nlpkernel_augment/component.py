@@ -198,11 +198,10 @@ class BackTranslation:
 
     @hookimpl
     def create_augmentation(self, run: Run) -> Augmentation:
-        """Open both models. Raise DataError where one cannot be opened, does not translate, or is not to be used
-        without another package."""
-        from nlpkernel_augment.translating import BackTranslating, drawing, open_translator
+        """Open both models. Raise DataError where one cannot be opened, or does not translate."""
+        from nlpkernel_augment.translating import BackTranslating, open_translator
 
-        drawn = drawing(self.temperature, self.top_k, self.top_p)
+        drawn = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
         device = self.device or ("auto" if run.device is None else str(run.device))
 
         def count(what: str, number: int) -> None:

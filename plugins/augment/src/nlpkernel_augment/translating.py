@@ -108,8 +108,8 @@ class BackTranslating:
     strength: float
     there: Translator
     back: Translator
-    #: How translations are drawn: a Drawing of nlpkernel_tasks.
-    drawing: Any
+    #: How translations are drawn: temperature, top_k, top_p.
+    drawing: Mapping[str, Any]
     beams: int
 
     def apply(self, texts: Sequence[str], keys: Keys) -> Sequence[str]:
@@ -131,13 +131,13 @@ class BackTranslating:
 
 
 def open_translator(name: str, folder: Path, rows: int, device: str, count: Count) -> Translator:
-    """The newest version of a run. Raise DataError where it cannot be opened (AUG004), or does not write texts
-    (AUG005)."""
+    """The newest version of a run. Raise DataError where it cannot be opened (AUG003), or does not write texts
+    (AUG004)."""
     try:
         opened = open_model(folder, device=device)
     except NlpkernelError as error:
         message = f"the model of `{name}` cannot be opened: {error}"
-        raise fail(DataError, "AUG004", message, owner=OWNER) from error
+        raise fail(DataError, "AUG003", message, owner=OWNER) from error
     task = opened.task
     if task.name != "seq2seq" or not hasattr(task, "write"):
         raise _no_writer(name, folder, f"its task is {task.name!r}")
@@ -146,25 +146,10 @@ def open_translator(name: str, folder: Path, rows: int, device: str, count: Coun
     return Translator(name, opened, rows, count)
 
 
-def drawing(temperature: float, top_k: int | None, top_p: float) -> Any:
-    """How translations are drawn. Raise DataError (AUG003) without nlpkernel-plugin-tasks."""
-    try:
-        from nlpkernel_tasks.decoding import Drawing
-    except ImportError as error:
-        raise fail(
-            DataError,
-            "AUG003",
-            f"back-translation needs nlpkernel-plugin-tasks, which writes texts ({error})",
-            owner=OWNER,
-            hint='pip install "nlpkernel-plugin-augment[translation]"',
-        ) from error
-    return Drawing(temperature=temperature, top_k=top_k, top_p=top_p)
-
-
 def _no_writer(name: str, folder: Path, reason: str) -> NlpkernelError:
     return fail(
         DataError,
-        "AUG005",
+        "AUG004",
         f"`{name}` = {str(folder)!r} is no run that translates: {reason}",
         owner=OWNER,
         hint='train one with `task = "seq2seq"`',

@@ -118,11 +118,12 @@ class Writing:
         lengths: Tensor,
         *,
         beams: int | None = None,
-        drawing: Drawing | None = None,
+        drawing: Mapping[str, Any] | None = None,
         keys: Sequence[int] = (),
     ) -> list[Text]:
         """The texts that the model writes to first texts [rows, width], of which `lengths` are no padding. beams: other
-        than the task's. drawing: the texts are drawn, each by its key, and not searched. Raise UsageError (TSK008) for
+        than the task's. drawing: temperature, top_k and top_p; the texts are
+        drawn so, each by its key, and not searched. Raise UsageError (TSK008) for
         a model that cannot write."""
         if not all(hasattr(model, name) for name in ("encode", "decode", "select")):
             raise fail(UsageError, "TSK008", f"a {type(model).__name__} does not write texts", owner=OWNER)
@@ -133,7 +134,7 @@ class Writing:
         )
         if drawing is None:
             return search(model, tokens, lengths, how)  # type: ignore[arg-type]
-        return draw(model, tokens, lengths, how, drawing, keys)  # type: ignore[arg-type]
+        return draw(model, tokens, lengths, how, Drawing(**drawing), keys)  # type: ignore[arg-type]
 
     def judge(self, model: nn.Module, batch: Batch, codec: Codec) -> Judged:
         """The texts that the model writes, and what each is like. Raise UsageError (TSK008) for a model that cannot
@@ -141,10 +142,11 @@ class Writing:
         real = batch["lengths"] > 0
         tokens, lengths = batch["tokens"][real], batch["lengths"][real]
         keys: list[int] = []
+        drawing = None if self._drawing is None else attrs.asdict(self._drawing)
         if self._drawing is not None:
             rows = zip(tokens.tolist(), lengths.tolist(), strict=True)
             keys = [key(self._seed, _DRAWN, *row[:length]) for row, length in rows]
-        written = self.write(model, tokens, lengths, drawing=self._drawing, keys=keys)
+        written = self.write(model, tokens, lengths, drawing=drawing, keys=keys)
         texts = [codec.decode(each.tokens) for each in written]
         answers: list[dict[str, Any]] = [
             {"text": text, "score": each.score, "ended": each.ended}
