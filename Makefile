@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Ray is 240 MB, for one test: `make ray` installs it.
-DISTRIBUTIONS := kernel sdk $(filter-out plugins/ray,$(wildcard plugins/*)) .
+DISTRIBUTIONS := kernel sdk $(filter-out plugins/ray,$(wildcard plugins/*)) $(dir $(wildcard contrib/*/pyproject.toml)) .
 EDITABLE := $(foreach each,$(DISTRIBUTIONS),-e ./$(each))
 STAMP := $(VENV)/.installed
 JOBS ?= 2
@@ -34,7 +34,7 @@ format: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m nlpkernel_sdk.docs docs/reference
 
-$(STAMP): requirements/constraints.txt requirements/development.txt $(wildcard pyproject.toml */pyproject.toml plugins/*/pyproject.toml)
+$(STAMP): requirements/constraints.txt requirements/development.txt $(wildcard pyproject.toml */pyproject.toml plugins/*/pyproject.toml contrib/*/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -r requirements/development.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -c requirements/constraints.txt $(EDITABLE)

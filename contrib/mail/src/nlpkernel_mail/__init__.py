@@ -1,0 +1,1 @@
+"""E-mails of an mbox file as records."""
