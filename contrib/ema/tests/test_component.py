@@ -2,7 +2,6 @@ import pytest
 import torch
 from torch import nn
 
-import nlpkernel
 from nlpkernel.errors import PlanError
 from nlpkernel.events import Evaluated
 from nlpkernel_ema.averages import Averages
@@ -50,6 +49,20 @@ def test_evaluations_see_the_average_and_training_does_not(tmp_path):
     assert losses(nearly) == pytest.approx(losses(without))
 
 
+def test_the_state_goes_on_with_the_same_average():
+    module = nn.Linear(3, 2)
+    first = Averages(module, 0.9, warmup=True)
+    first.update()
+    second = Averages(module, 0.9, warmup=True)
+    second.load_state(first.state())
+    module.weight.data.add_(1)
+    first.update()
+    second.update()
+    assert second.state()["updates"] == 2
+    assert torch.equal(first.state()["mean/weight"], second.state()["mean/weight"])
+    assert not torch.equal(first.state()["mean/weight"], module.weight)
+
+
 def test_other_parameters_are_refused():
     averages = Averages(nn.Linear(3, 2), 0.9, warmup=False)
     averages.update()
@@ -60,4 +73,3 @@ def test_other_parameters_are_refused():
 def test_a_decay_of_one_is_a_mistake_in_the_plan():
     with pytest.raises(PlanError, match="decay"):
         plan([{"use": "ema", "decay": 1.0}]).compose()
-    assert nlpkernel
