@@ -11,8 +11,9 @@ import torch
 
 import nlpkernel
 from nlpkernel.cli import main
+from nlpkernel_sdk import letters
 
-LETTERS = f"{Path(__file__).with_name('letters.py')}:Letters"
+LETTERS = f"{letters.__file__}:Letters"
 
 
 def _content(name: str, steps: int, **model: Any) -> dict[str, Any]:

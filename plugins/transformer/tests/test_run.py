@@ -11,8 +11,9 @@ import pytest
 import nlpkernel
 from nlpkernel.cli import main
 from nlpkernel.errors import PlanError
+from nlpkernel_sdk import letters
 
-LETTERS = f"{Path(__file__).with_name('letters.py')}:Letters"
+LETTERS = f"{letters.__file__}:Letters"
 
 
 def _plan(**model: Any) -> nlpkernel.Plan:

@@ -151,7 +151,7 @@ class BackTranslation:
     (Edunov et al., 2018), which gives other wordings, and searched on the way back.
 
     A text stays where it, or its translation, is longer than a model's window, or where a model writes nothing or no
-    end. All that is counted.
+    end. These are counted. A text without tokens stays too.
     """
 
     there: Path = setting(help="folder of the run whose newest version translates into another language")

@@ -25,7 +25,19 @@ class Rows(Sequence[Mapping[str, Any]]):
     gathered before it is asked for.
     """
 
-    __slots__ = ("_block", "_documents", "drawn", "lengths", "measured", "numbers", "of", "packer", "starts")
+    __slots__ = (
+        "_block",
+        "_documents",
+        "_tags",
+        "_targets",
+        "drawn",
+        "lengths",
+        "measured",
+        "numbers",
+        "of",
+        "packer",
+        "starts",
+    )
 
     def __init__(
         self,
@@ -50,6 +62,8 @@ class Rows(Sequence[Mapping[str, Any]]):
         self.numbers: Ids | None = None
         self._block = block
         self._documents: Ids | None = None
+        self._tags: Ids | None = None
+        self._targets: tuple[Ids, Ids] | None = None
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -110,27 +124,27 @@ class Rows(Sequence[Mapping[str, Any]]):
     def tags(self) -> Ids | None:
         """The number of each token's tag, int64 like `tokens`, -1 for those without; None where the data has none."""
         tags = self.packer.stream.tags
-        return (
-            None
-            if tags is None
-            else self.packer.gathered(tags, self.starts, self.lengths, -1).astype(np.int64)
-        )
+        if self._tags is None and tags is not None:
+            self._tags = self.packer.gathered(tags, self.starts, self.lengths, -1).astype(np.int64)
+        return self._tags
 
     @property
     def targets(self) -> tuple[Ids, Ids] | None:
         """The second text of each row [rows, width], of the stream's type, and how many tokens each has, int64 [rows],
         0 for padding; None where the data has none."""
         targets = self.packer.stream.targets
-        if targets is None or self.of is None:
-            return None
-        real = np.maximum(self.of, 0)
-        begins = targets.starts[real]
-        sizes = np.where(self.of < 0, 0, np.minimum(targets.starts[real + 1] - begins, self.packer.window))
-        width = self.packer.window if self.packer.fixed else max(1, int(sizes.max(initial=0)))
-        columns = np.arange(width)
-        block = targets.tokens[np.minimum(begins[:, None] + columns, len(targets.tokens) - 1)]
-        block[columns >= sizes[:, None]] = self.packer.pad
-        return block, sizes
+        if self._targets is None and targets is not None and self.of is not None:
+            real = np.maximum(self.of, 0)
+            begins = targets.starts[real]
+            sizes = np.where(
+                self.of < 0, 0, np.minimum(targets.starts[real + 1] - begins, self.packer.window)
+            )
+            width = self.packer.window if self.packer.fixed else max(1, int(sizes.max(initial=0)))
+            columns = np.arange(width)
+            block = targets.tokens[np.minimum(begins[:, None] + columns, len(targets.tokens) - 1)]
+            block[columns >= sizes[:, None]] = self.packer.pad
+            self._targets = block, sizes
+        return self._targets
 
     @property
     def keys(self) -> Ids:

@@ -1,10 +1,12 @@
-"""A data component for whole runs: windows of one repeated sentence as bytes. Named in plans by its file."""
+"""Data that a small language model learns by heart: windows of one repeated sentence as bytes. Named in plans by its
+file: `use = ".../letters.py:Letters"`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import attrs
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,6 +17,7 @@ from nlpkernel.hookspecs.everywhere import Facts
 from nlpkernel.hookspecs.model import Outputs
 from nlpkernel.hookspecs.task import Term
 
+#: What is repeated.
 SENTENCE = "the cat sat on the mat. "
 
 
@@ -25,19 +28,26 @@ class LanguageModelling:
     main = ("loss", "min")
 
     def inputs(self, batch: Mapping[str, Tensor]) -> Mapping[str, Any]:
+        """The tokens."""
         return {"tokens": batch["tokens"]}
 
     def loss(self, outputs: Outputs, batch: Mapping[str, Tensor]) -> Sequence[Term]:
-        logits = outputs.logits if outputs.hidden is None else outputs.hidden @ outputs.head.t()
-        return [
-            Term("loss", F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum"))
-        ]
+        """The summed cross entropy, in nats."""
+        logits = outputs.logits
+        if logits is None:
+            assert outputs.hidden is not None
+            assert outputs.head is not None
+            logits = F.linear(outputs.hidden, outputs.head)
+        total = F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum")
+        return [Term("loss", total)]
 
     def evaluate(self, forward: Callable[..., Outputs], batch: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The summed loss, and the tokens."""
         (term,) = self.loss(forward(**self.inputs(batch)), batch)
         return {"loss": term.sum, "tokens": torch.tensor(float(batch["labels"].numel()))}
 
     def value(self, counts: Mapping[str, Any]) -> Mapping[str, float | None]:
+        """The loss of a token."""
         return {"loss": counts["loss"] / counts["tokens"]}
 
 
@@ -57,9 +67,11 @@ class BytesCodec:
         )
 
     def encode(self, text: str) -> list[int]:
+        """The bytes of a text."""
         return list(text.encode())
 
     def decode(self, ids: Sequence[int]) -> str:
+        """The text of bytes."""
         return bytes(ids).decode(errors="replace")
 
 
@@ -77,38 +89,47 @@ class Sentences:
         return {"tokens": tokens[:, :-1].contiguous(), "labels": tokens[:, 1:].contiguous()}
 
     def steps(self, *, epochs: float | None = None, tokens: int | None = None) -> int:
+        """One, whatever is asked."""
         return 1
 
     def epoch(self, step: int) -> float:
+        """As if there were a thousand samples."""
         return step * self.rows / 1000
 
     def window(self, step: int) -> Sequence[Microbatch]:
+        """One micro-batch."""
         number = self.rows * self.info.window
         return [Microbatch(self.rows, number, {"loss": float(number)})]
 
     def microbatch(self, step: int, index: int) -> Mapping[str, Tensor]:
+        """Rows that begin at other places in each step."""
         return self._batch(range(step * 7, step * 7 + self.rows))
 
     def names(self, step: int, index: int) -> Sequence[str]:
+        """Numbers of rows."""
         return [f"sentence {row}" for row in range(self.rows)]
 
     def evaluation(self, split: str) -> Iterator[Mapping[str, Tensor]]:
+        """One batch, the same for any split."""
         yield self._batch(range(4))
 
     def samples(self, split: str, count: int) -> Sequence[str]:
+        """The sentence."""
         return [SENTENCE] * count
 
     def artifacts(self) -> Mapping[str, bytes]:
+        """The window."""
         return {"window": str(self.info.window).encode()}
 
     def state(self) -> Mapping[str, Any]:
+        """Nothing: a window is a function of its step."""
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        pass
+        """Nothing to take up."""
 
     def close(self) -> None:
-        pass
+        """Nothing to let go of."""
 
 
 @component
@@ -119,14 +140,15 @@ class Letters:
 
     @hookimpl
     def open_data(self, run: Any) -> Sentences:
+        """Rows for a batch."""
         return Sentences(self.window, run.train.batch)
 
     @hookimpl
     def open_codec(self, artifacts: Mapping[str, bytes]) -> BytesCodec:
+        """Bytes."""
         return BytesCodec(int(artifacts["window"]))
 
     @hookimpl
     def estimate(self, facts: Facts) -> Facts:
-        import attrs
-
+        """The vocabulary and the window."""
         return attrs.evolve(facts, vocabulary=256, window=self.window)
