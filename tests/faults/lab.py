@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -339,6 +340,12 @@ def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
             return None
         time.sleep(0.005)
     return found
+
+
+def answers(path: Path) -> bool:
+    """Whether a process listens at a unix socket; one that was killed leaves the file."""
+    with socket.socket(socket.AF_UNIX) as made:
+        return made.connect_ex(str(path)) == 0
 
 
 def in_session(session: int) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 
-from .lab import PARTS, forks, in_session, until
+from .lab import PARTS, answers, forks, in_session, until
 from .parts.proxy import Proxy
 from .parts.token_server import POINTS
 from .parts.tokens import Given
@@ -182,8 +182,12 @@ class Tokens:
         assert list((self.folder / "run").iterdir()) == [], "in the folder of the run"
 
     def wait_for_servers(self) -> None:
-        """Until none is being started again."""
+        """Until none is being started again, and all are at work: what is asked to end before it has begun to take up
+        what there is knows of nothing that it could remove."""
         assert until(lambda: (self.tend(), not self._back)[1], 10.0)
+        for number in range(len(self.servers)):
+            path = self.sockets / f"shard-{number}"
+            assert until(lambda path=path: answers(path), 10.0), f"server {number} does not come up"
 
     def close(self) -> None:
         """End what is left, and remove it."""

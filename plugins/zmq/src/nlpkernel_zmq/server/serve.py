@@ -55,7 +55,12 @@ def serve(settings: ZmqPs, run: Run, make: MakeOptimizer) -> None:
     folder = run.folder / ".servers" / f"shard-{number}"
     with Generation(folder) as generation:
         snapshots = Snapshots(folder, run.launch) if settings.replay else None
-        server = Server(settings, run, number, generation.number, make, snapshots)
+        try:
+            server = Server(settings, run, number, generation.number, make, snapshots)
+        except SystemExit:
+            # Asked to end while it takes up what there is, as one that was killed just before the end of a run.
+            _leave(run, number, snapshots)
+            raise
         try:
             server.run()
         except SystemExit:
@@ -66,6 +71,15 @@ def serve(settings: ZmqPs, run: Run, make: MakeOptimizer) -> None:
             # The one that is started again by itself takes up what there is.
             server.close(over=False)
             raise
+
+
+def _leave(run: Run, number: int, snapshots: Snapshots | None) -> None:
+    """Leave nothing behind of a run that is over."""
+    if snapshots is not None:
+        snapshots.remove()
+    if number == 0:
+        (folder_of(run) / LAUNCH).unlink(missing_ok=True)
+        sockets.leave(run.launch)
 
 
 def _made(run: Run, component: Any) -> Compressor | None:
@@ -211,11 +225,7 @@ class Server:
         self._context.term()
         if not over:
             return
-        if self._snapshots is not None:
-            self._snapshots.remove()
-        if self.number == 0:
-            (folder_of(self._run) / LAUNCH).unlink(missing_ok=True)
-            sockets.leave(self._run.launch)
+        _leave(self._run, self.number, self._snapshots)
 
     # -- what comes ---------------------------------------------------------------------------------------------------
 
