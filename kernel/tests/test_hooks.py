@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -192,9 +193,25 @@ def test_collect_and_transform_ask_in_plan_order_and_pass_every_argument_that_is
     assert crew.hooks.transform("estimate", Facts()).notes == ("a", "b", "c")
     assert crew.asked == [f"{name} evaluate True" for name in "abc"] + [f"{name} estimate" for name in "abc"]
     assert crew.hooks.collect("component_state", run=crew.run) == []
-    assert set(crew.hooks.seconds) == {
-        (f"{name} of acme 2.5", hook) for name in "abc" for hook in ("weights_for", "estimate")
-    }
+
+
+def test_who_watches_is_told_of_every_call_while_it_lasts(tmp_path: Path) -> None:
+    crew, told = Crew(tmp_path), []
+
+    @contextmanager
+    def watch(owner: str, what: str) -> Iterator[None]:
+        told.append(f"{what} of {owner} begins")
+        yield
+        told.append(f"{what} ends")
+
+    crew.hooks.watch = watch
+    crew.hooks.collect("weights_for", run=crew.run, use="evaluate")
+    assert told[:2] == ["weights_for of a of acme 2.5 begins", "weights_for ends"]
+    assert len(told) == 6
+    crew.hooks.decisions(crew.run, None, {"loss": 1.0})
+    assert [each for each in told[6:] if "begins" in each] == [
+        f"decide of {each.owner} begins" for each in crew.hooks.bound("decide")
+    ]
 
 
 def test_pick_gives_the_owner_or_nobody(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import attrs
@@ -94,3 +95,43 @@ def test_the_command_writes_what_machines_read(tmp_path: Path, capsys: pytest.Ca
     assert "SDK012" in capsys.readouterr().err
     assert main([*words, "--known", "static.license=why not"]) == 2
     assert "SDK014" in capsys.readouterr().err
+
+
+def test_the_result_is_written_into_the_lock_of_a_plan_that_uses_the_plugin(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(
+        'name = "tiny"\n[train]\nsteps = 2\nbatch = 4\n[data]\nuse = "tiny"\n[model]\nuse = "tiny"\n'
+        '[optimizer]\nuse = "tiny"\nlr = 0.1\n[[monitor]]\nuse = "jsonl"\n',
+        encoding="utf-8",
+    )
+    lock = tmp_path / "plan.lock"
+    assert main(["lock", str(plan), "-q"]) == 0
+    words = ["conform", JSONL, "-q", "--level", "static", "--project", str(tmp_path), "--lock", str(lock)]
+    assert main(words) == 0
+    entry = json.loads(lock.read_text(encoding="utf-8"))["conformance"][JSONL]
+    assert entry["conforms"] is True
+    assert entry["levels"]["static"]["passed"] > 10
+    assert main(["run", str(plan), "-q", "--locked", "--runs", str(tmp_path / "runs")]) == 0
+
+
+@pytest.mark.parametrize("other", ["another plugin", "other sources"])
+def test_a_lock_that_is_of_something_else_is_left_as_it_is(tmp_path: Path, capsys: Any, other: str) -> None:
+    component = {
+        "address": "monitor[0]",
+        "use": "jsonl",
+        "distribution": JSONL if other == "other sources" else "acme",
+        "release": "0.1.0",
+        "content": "0" * 64,
+    }
+    activated = dict.fromkeys(("plan", "kernel", "python", "torch", "platform"), "") | {"threads": 1}
+    opened = dict.fromkeys(("data", "schema", "device"), "") | {"world": 1}
+    content = {
+        "lock": {"activated": {**activated, "components": [component]}, "opened": opened},
+        "plan": [],
+    }
+    lock = tmp_path / "plan.lock"
+    lock.write_text(json.dumps(content), encoding="utf-8")
+    words = ["conform", JSONL, "-q", "--level", "static", "--project", str(tmp_path), "--lock", str(lock)]
+    assert main(words) == 2
+    assert "SDK015" in capsys.readouterr().err
+    assert json.loads(lock.read_text(encoding="utf-8")) == content

@@ -14,6 +14,7 @@ from nlpkernel.events import Event, ObserverDetached
 from nlpkernel.hookspecs import PATIENCE
 
 if TYPE_CHECKING:
+    from nlpkernel.plugins.hooks import Watch
     from nlpkernel.progress import Progress
 
 _E = TypeVar("_E", bound=Event)
@@ -43,6 +44,8 @@ class Bus:
         self.strict = strict
         self.owner = "the kernel"
         self.failures: dict[str, int] = {}
+        #: Told of every call of a subscriber.
+        self.watch: Watch | None = None
         self._subscriptions: list[Subscription] = []
         self._frozen = False
         # Who wants a class of events, found at the first of its kind.
@@ -79,7 +82,11 @@ class Bus:
                 event = self._waiting.popleft()
                 for subscription in self._of(type(event)):
                     try:
-                        subscription.function(event)
+                        if self.watch is None:
+                            subscription.function(event)
+                        else:
+                            with self.watch(subscription.owner, type(event).__name__):
+                                subscription.function(event)
                     except Exception as error:  # noqa: BLE001 - an observer may fail in any way; it is named
                         self._failed(subscription, event, error)
         finally:

@@ -221,6 +221,11 @@ same names for every window.""",
         """There are no samples, or `train.partial = "drop"` leaves out the only batch because it is not full. Make the
 batch smaller, or let a partial batch be a step or be carried into the next epoch.""",
     ),
+    "NK408": (
+        "a plan cannot be tried without one of its observers",
+        """`plugins bisect` runs the plan's first steps, as it is and without each observer. The message says how the
+run of it ended; a plan that ends after a few steps needs more of them to be measured.""",
+    ),
     "NK501": ("no complete version", "The run was ended before its first save was committed."),
     "NK502": (
         "the version does not fit the model",

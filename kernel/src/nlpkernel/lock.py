@@ -91,14 +91,23 @@ def threads_of(path: Path) -> int | None:
 
 @attrs.frozen(kw_only=True)
 class Locked:
-    """A lock that was written down: the filled plan, and what ran it."""
+    """A lock that was written down: the filled plan, what ran it, and by distribution what a look at its conformance
+    came to."""
 
     plan: str
     lock: Mapping[str, Any]
+    conformance: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+
+    def contents(self, distribution: str) -> set[str]:
+        """The hashes of the sources of a distribution that the lock names; none where the plan does not use it."""
+        components = self.lock["activated"]["components"]
+        return {each["content"] for each in components if each["distribution"] == distribution}
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""
-        content = {"lock": self.lock, "plan": self.plan.splitlines()}
+        content: dict[str, Any] = {"lock": self.lock, "plan": self.plan.splitlines()}
+        if self.conformance:
+            content["conformance"] = self.conformance
         runs.write(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     @classmethod
@@ -111,7 +120,9 @@ class Locked:
                 missing = [field.name for field in attrs.fields(known) if field.name not in lock[part]]
                 if missing:
                     raise KeyError(*missing)
-            return cls(plan="\n".join([*content["plan"], ""]), lock=lock)
+            return cls(
+                plan="\n".join([*content["plan"], ""]), lock=lock, conformance=content.get("conformance", {})
+            )
         except OSError as error:
             message = f"the lock {str(path)!r} cannot be read: {error.strerror or error}"
             raise fail(UsageError, "NK312", message, hint="`nlpkernel lock plan.toml` writes one") from error
@@ -183,7 +194,11 @@ def _content(placed: Placed) -> str:
     module_name, _, _ = placed.found.target.rpartition(":")
     if placed.found.local:
         return hashlib.sha256(Path(module_name).read_bytes()).hexdigest()
-    package = module_name.partition(".")[0]
+    return package_hash(module_name.partition(".")[0])
+
+
+def package_hash(package: str) -> str:
+    """A hash of the sources of an importable package."""
     if package not in _hashes:
         # The sources themselves, not the RECORD of the installation: an editable install has no true one.
         module = sys.modules.get(package) or import_module(package)

@@ -12,7 +12,7 @@ from pathlib import Path
 from nlpkernel.errors import NlpkernelError, UsageError, fail
 from nlpkernel.plugins.suggest import hint
 
-PLAN, LOCK, REPORT, LOGS = "plan.toml", "lock.json", "report.json", "logs"
+PLAN, LOCK, REPORT, LOGS, PROFILE = "plan.toml", "lock.json", "report.json", "logs", "profile.json"
 LATEST = "latest"
 #: The files that are locked while a process trains in the run, and while one supervises it.
 OWNED, WATCHED = ".owned", ".watched"

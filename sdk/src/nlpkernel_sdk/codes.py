@@ -46,6 +46,12 @@ CODES: dict[str, tuple[str, str]] = {
         "At least one check of the conformance kit failed. Each line names the check, the component, what was\n"
         "found, and why it matters. Mend it, or list it as known with a reason.",
     ),
+    "SDK015": (
+        "a lock cannot hold this result",
+        "`nlpkernel conform DIST --lock FILE` writes what it found into the lock of a plan that uses the\n"
+        "distribution, so that whoever runs the lock sees how the very sources were found. The plan has to\n"
+        "use it, and the sources have to be those that were locked.",
+    ),
     "SDK020": (
         "a file of the tiny data cannot be read",
         "The component `tiny-text` of the SDK was given a `path` that this user cannot read.",

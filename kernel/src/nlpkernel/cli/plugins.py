@@ -1,4 +1,5 @@
-"""`nlpkernel plugins`: what is installed, what one component takes, why a plan imports it, and what is wrong.
+"""`nlpkernel plugins`: what is installed, what one component takes, why a plan imports it, what is wrong, and what the
+plugins of a plan do (`cli.watching`).
 
 The list comes from metadata alone, so it works however broken a plugin is. Everything that the other
 sub-commands need is imported by them: the list has a budget of 60 ms of CPU.
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nlpkernel.cli import watching
 from nlpkernel.cli.output import count, say, table, write_json
 from nlpkernel.plugins.scan import SERVICES, Offer, scan_all
 from nlpkernel.plugins.suggest import hint
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from nlpkernel.plugins.inspect import Description
     from nlpkernel.plugins.why import Use
 
-HELP = "list installed plugins, show one, say why a plan uses it, find what is wrong"
+HELP = "list installed plugins, show one, say why a plan uses it, find what is wrong, watch those of a plan"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,12 +47,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--limit", type=_seconds, default=30.0, metavar="SECONDS", help="longest import of one module (30)"
     )
     _json_argument(doctor, {})
+    watching.commands(commands)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Carry out the sub-command. Raise UsageError or PluginError."""
-    command = {"show": _show, "why": _why, "doctor": _doctor}.get(args.plugins_command, _list)
-    return command(args)
+    return _COMMANDS.get(args.plugins_command, _list)(args)
 
 
 def _list_arguments(parser: argparse.ArgumentParser, defaults: dict[str, Any]) -> None:
@@ -338,3 +340,13 @@ def _usage(code: str, message: str, tip: str | None) -> NlpkernelError:
     from nlpkernel.errors import UsageError, fail
 
     return fail(UsageError, code, message, hint=tip)
+
+
+_COMMANDS = {
+    "show": _show,
+    "why": _why,
+    "doctor": _doctor,
+    "order": watching.execute_order,
+    "trace": watching.execute_trace,
+    "bisect": watching.execute_bisect,
+}

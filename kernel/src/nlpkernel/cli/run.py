@@ -39,6 +39,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     restart_options(parser)
     parser.add_argument(
+        "--profile-plugins",
+        action="store_true",
+        help="at the end, show which share of the time went to which plugin; also written to profile.json in the run's "
+        "folder",
+    )
+    parser.add_argument(
         "--dry-run",
         action="store_true",
         help="two steps, one evaluation, one save, in a folder that is removed; then the cost of the full run",
@@ -81,7 +87,7 @@ def execute(args: argparse.Namespace) -> int:
         locked=locked,
         quiet=args.quiet,
     )
-    return finish(loop)
+    return _profiled(loop) if args.profile_plugins else finish(loop)
 
 
 def _alone(args: argparse.Namespace) -> None:
@@ -91,6 +97,7 @@ def _alone(args: argparse.Namespace) -> None:
         "--restarts": args.restarts,
         "--overwrite": args.overwrite,
         "--continue": args.continues,
+        "--profile-plugins": args.profile_plugins,
     }
     asked = [option for option, is_given in given.items() if is_given]
     if asked:
@@ -100,6 +107,27 @@ def _alone(args: argparse.Namespace) -> None:
             f"--dry-run does not go with {', '.join(asked)}",
             hint="leave out one of them",
         )
+
+
+def _profiled(loop: Loop) -> int:
+    """As `finish`, watched; what was found is shown and written, however the run ended."""
+    from nlpkernel.events import Event, RunStarted
+    from nlpkernel.watching.profile import Profile
+
+    profile = Profile()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, RunStarted) and loop.leads and loop.session is not None:
+            profile.begin(loop.session)
+
+    loop.listen = listen
+    try:
+        return finish(loop)
+    finally:
+        profile.end()
+        if loop.session is not None and loop.leads:
+            profile.write(loop.folder / runs.PROFILE)
+            say(profile.text())
 
 
 def finish(loop: Loop) -> int:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nlpkernel import runs
 from nlpkernel.engine.environment import environment, log_file
@@ -23,6 +24,9 @@ from nlpkernel.lock import Locked, threads_of
 from nlpkernel.plan import Plan
 from nlpkernel.report import Count, Report
 from nlpkernel.supervise.post import Post, take_post
+
+if TYPE_CHECKING:
+    from nlpkernel.plugins.hooks import Watch
 
 _log = logging.getLogger("nlpkernel.engine")
 #: What the first worker says of the run's folder.
@@ -83,7 +87,7 @@ class Loop:
     have otherwise than its version. `locked` is a lock that must hold in every point. `listen` is told every event.
     `limit` ends the run after so many steps, as if it were its length. `signal` is the number of the signal that ended
     it, if one did. `quiet`: warnings only are to be seen. `rehearsal`: nothing is to be left outside the folder.
-    `post` is that of this process, where the caller knows it.
+    `post` is that of this process, where the caller knows it. `watch` is told of every call of a component.
     """
 
     def __init__(
@@ -101,11 +105,12 @@ class Loop:
         quiet: bool = False,
         rehearsal: bool = False,
         post: Post | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.plan, self.folder, self.overwrite, self.resume = plan, folder, overwrite, resume
         self.continues, self.allow, self.locked = continues, allow, locked
         self.listen, self.limit, self.quiet = listen, limit, quiet
-        self.rehearsal = rehearsal
+        self.rehearsal, self.watch = rehearsal, watch
         self.session: Session | None = None
         self.status, self.reason = "failed", ""
         self.signal: int | None = None
@@ -140,6 +145,7 @@ class Loop:
                 quiet=self.quiet,
                 post=post,
                 rehearsal=self.rehearsal,
+                watch=self.watch,
             )
             if self.locked is not None:
                 self.locked.hold(session.lock, self.plan.text())

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nlpkernel.hookspecs.checkpoint import Store
     from nlpkernel.hookspecs.communicator import Group
     from nlpkernel.hookspecs.data import Data
+    from nlpkernel.plugins.hooks import Watch
     from nlpkernel.supervise.post import Post
 
 
@@ -87,13 +88,15 @@ def open_session(
     quiet: bool = False,
     post: Post | None = None,
     rehearsal: bool = False,
+    watch: Watch | None = None,
 ) -> Session:
     """Open everything in the order in which it is needed; `stack` closes it in reverse, whatever happens.
 
     `listen` is told every event, as if it were the last monitor of the plan. `post` says which of the run's processes
-    this is. `rehearsal`: nothing is to be left outside `folder`.
+    this is. `rehearsal`: nothing is to be left outside `folder`. `watch` is told of every call of a component.
     """
     run, hooks, composition = prepared(plan, folder, post, quiet=quiet, rehearsal=rehearsal)
+    hooks.watch = run.bus.watch = watch
     close_components_at_exit(stack, hooks, run)
     for placed in composition.placed:
         run.bus.owner = placed.found.owner

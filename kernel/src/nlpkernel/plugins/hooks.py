@@ -1,6 +1,6 @@
 """The hooks of a run: pluggy registers and checks signatures, and we walk the implementations ourselves.
 
-Walking them here is what lets an error say whose call failed, and a profile say how long each took. The policy for a
+Walking them here is what lets an error say whose call failed, and a trace say how long each took. The policy for a
 failure follows from the kind of the hook, never from the place that asks.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 import inspect
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from time import perf_counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from nlpkernel.hookspecs.everywhere import Decision
 
 _log = logging.getLogger("nlpkernel.hooks")
+
+#: Told of a call for as long as it lasts: whom (component and distribution), and what (a hook, or an event's class).
+Watch = Callable[[str, str], AbstractContextManager[None]]
 
 #: Every hook spec by name.
 SPECS: dict[str, Callable[..., Any]] = {
@@ -122,12 +125,12 @@ class Bound:
 class Hooks:
     """The components of one run, and every question asked of them.
 
-    `seconds` adds up the time spent in each (owner, hook), for the report and the profile.
+    `watch` is told of every call.
     """
 
     def __init__(self, *, strict: bool = False) -> None:
         self.strict = strict
-        self.seconds: dict[tuple[str, str], float] = {}
+        self.watch: Watch | None = None
         self.detached: list[tuple[str, str, str]] = []
         self._owners: dict[int, str] = {}
         self._bound: dict[str, list[Bound]] = {}
@@ -144,6 +147,12 @@ class Hooks:
     def owner(self, component: object) -> str:
         """Component and distribution, as messages name them."""
         return self._owners.get(id(component), type(component).__name__)
+
+    def owned(self) -> Iterator[tuple[object, str]]:
+        """Every component with its owner, in plan order."""
+        for _, component in self._manager.list_name_plugin():
+            if component is not None:
+                yield component, self.owner(component)
 
     def owner_at(self, address: str) -> str | None:
         """Component and distribution of what is registered under an address in the plan."""
@@ -211,14 +220,14 @@ class Hooks:
     def decisions(
         self, run: Any, progress: Any, metrics: Mapping[str, float | None]
     ) -> list[tuple[str, Decision]]:
-        """Answers to `decide` that want something, each with its owner. Asked in every step, so it is not timed."""
+        """Answers to `decide` that want something, each with its owner."""
         arguments = {"run": run, "progress": progress, "metrics": metrics}
         answers: list[tuple[str, Decision]] = []
         for bound in self._bound.get("decide") or self.bound("decide"):
             if not metrics and bound.names == ("metrics",):
                 continue
             try:
-                answer = bound(arguments)
+                answer = self._told(bound, "decide", arguments)
                 if answer is not None and answer.action:
                     answers.append((bound.owner, answer))
             except Exception as error:
@@ -236,14 +245,16 @@ class Hooks:
         return errors
 
     def _call(self, bound: Bound, hook: str, arguments: dict[str, Any]) -> Any:
-        start = perf_counter()
         try:
-            return bound(arguments)
+            return self._told(bound, hook, arguments)
         except Exception as error:
             raise self._failure(bound, hook, error) from error
-        finally:
-            key = (bound.owner, hook)
-            self.seconds[key] = self.seconds.get(key, 0.0) + perf_counter() - start
+
+    def _told(self, bound: Bound, hook: str, arguments: dict[str, Any]) -> Any:
+        if self.watch is None:
+            return bound(arguments)
+        with self.watch(bound.owner, hook):
+            return bound(arguments)
 
     def _failure(self, bound: Bound, hook: str, error: Exception) -> NlpkernelError:
         """The error as a user gets it: ours with its owner filled in, another's with hook, cause and owner."""

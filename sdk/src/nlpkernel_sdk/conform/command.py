@@ -32,6 +32,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="a failure that is known, as static.readme=later or behaviour.resume[optimizer.mine]=why",
     )
     parser.add_argument("--at-least", type=int, metavar="N", help="how many checks have to be run")
+    parser.add_argument(
+        "--lock", metavar="FILE", help="write the result into the lock of a plan that uses the distribution"
+    )
     parser.add_argument("--row", action="store_true", help="show a row of a Markdown table")
     parser.add_argument(
         "--project",
@@ -61,6 +64,10 @@ def execute(args: argparse.Namespace) -> int:
     )
     subject = Subject(args.distribution, config)
     verdict = conform(subject, args.level or ("static", "behaviour"))
+    if args.lock:
+        from nlpkernel_sdk.conform.recording import record
+
+        record(verdict, subject, Path(args.lock))
     if args.junit:
         verdict.write_junit(Path(args.junit))
     if args.json == "-":
