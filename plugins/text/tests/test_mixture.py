@@ -29,7 +29,7 @@ def rows(data: Any, first: int, last: int) -> list[str]:
         data.codec.decode(row["tokens"].tolist())
         for step in range(first, last)
         for index in range(len(data.window(step)))
-        for row in data._kept[index]
+        for row in data._made.rows[index]
     ]
 
 
@@ -128,8 +128,8 @@ def test_case_d8_labels_become_a_stored_map(write: Write, open_text: Open, kind:
         data = open_text(path, **LABELS, train={"batch": 6})
         assert data.info.labels == ("0", "5", "9", "10")
         data.window(0)
-        assert [row["label"] for row in data._kept[0]] == [2, 0, 1, 0, 2, 3]
-        assert [data.info.labels[row["label"]] for row in data._kept[0]] == list(map(str, given))
+        assert [row["label"] for row in data._made.rows[0]] == [2, 0, 1, 0, 2, 3]
+        assert [data.info.labels[row["label"]] for row in data._made.rows[0]] == list(map(str, given))
 
 
 def test_labels_that_are_words_are_in_their_order(write: Write, open_text: Open) -> None:
@@ -192,7 +192,7 @@ def test_rows_of_padding_have_no_class(write: Write, open_text: Open, make_run: 
     run.group = Group()
     data = open_text(labelled(write, [("a", 1), ("bb", 2)]), run=run, **LABELS)
     data.window(0)
-    assert data._kept[0].classes.tolist() == [0, 1, -1, -1]
+    assert data._made.rows[0].classes.tolist() == [0, 1, -1, -1]
 
 
 def test_samplers_go_by_the_labels_and_weights_of_the_plan(write: Write, open_text: Open) -> None:
@@ -202,7 +202,7 @@ def test_samplers_go_by_the_labels_and_weights_of_the_plan(write: Write, open_te
     for sampler, least, most in ((Balanced(), 10, 10), (Stratified(), 1, 3)):
         data = open_text(path, **{**options, "sampling": sampler})
         for step in range(4):
-            for rows_of in (data.window(step), data._kept)[1]:
+            for rows_of in (data.window(step), data._made.rows)[1]:
                 assert least <= [data.info.labels[row["label"]] for row in rows_of].count("rare") <= most
     heavy = write(
         "w.jsonl", "".join(json.dumps({"text": f"t{n}", "w": 1 + 99 * (n < 5)}) + "\n" for n in range(100))
@@ -290,7 +290,7 @@ def test_evaluation_and_labels_keep_the_text_as_it_is(write: Write, open_text: O
     (batch,) = data.evaluation("validation")
     assert bytes(batch["tokens"][0].tolist()[:4]) == b"held"
     data.window(0)
-    assert {data.codec.decode(row["tokens"].tolist())[:2]: row["label"] for row in data._kept[0]} == {
+    assert {data.codec.decode(row["tokens"].tolist())[:2]: row["label"] for row in data._made.rows[0]} == {
         "ye": 1,
         "no": 0,
     }

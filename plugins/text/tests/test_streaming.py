@@ -35,7 +35,7 @@ def numbers(data: Any, first: int, last: int) -> list[int]:
         int(data.codec.decode(row["tokens"].tolist()))
         for step in range(first, last)
         for index in range(len(data.window(step)))
-        for row in data._kept[index]
+        for row in data._made.rows[index]
     ]
 
 

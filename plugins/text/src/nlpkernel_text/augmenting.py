@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,36 +25,16 @@ _WORDING = 0xA06
 
 
 class Augmenting:
-    """The augmentations of a plan. What becomes of a document is a function of (seed, step,
-    document).
-
-    The next window's rows are made by a thread while this one is trained on.
-    """
+    """The augmentations of a plan. What becomes of a document is a function of (seed, step, document)."""
 
     def __init__(self, run: Run, components: Sequence[object], packer: Packer, tokenizer: Tokenizer) -> None:
         assert isinstance(packer, RowPacker), "check_settings refuses others"
         self._packer, self._tokenizer, self._seed = packer, tokenizer, run.seed
         self._owners = [run.hooks.owner(each) if run.hooks is not None else "" for each in components]
         self._steps: list[Augmentation] = [run.ask(each, "create_augmentation") for each in components]
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="nlpkernel-text-wordings")
-        self._ahead: tuple[int, Future[list[Rows]]] | None = None
 
     def window(self, step: int, parts: Sequence[Part]) -> list[Rows]:
         """The rows of the micro-batches of window `step`."""
-        if self._ahead is not None and self._ahead[0] == step:
-            return self._ahead[1].result()
-        return self._window(step, parts)
-
-    def begin(self, step: int, parts: Sequence[Part]) -> None:
-        """Begin with window `step`, if that is not done."""
-        if self._ahead is None or self._ahead[0] != step:
-            self._ahead = step, self._thread.submit(self._window, step, parts)
-
-    def close(self) -> None:
-        """End the thread."""
-        self._thread.shutdown(cancel_futures=True)
-
-    def _window(self, step: int, parts: Sequence[Part]) -> list[Rows]:
         return [self.rows(part.rows, step) for part in parts]
 
     def rows(self, ids: Ids, step: int) -> Rows:

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import numpy as np
 
 from nlpkernel.hookspecs.communicator import Requirements
 from nlpkernel.hookspecs.data import Microbatch
 from nlpkernel.sampling import key
 from nlpkernel_text.accounts import OWNER
+from nlpkernel_text.ahead import Ahead
 from nlpkernel_text.length import steps_for
 from nlpkernel_text.packing import Packer
 from nlpkernel_text.recent import Recent
@@ -27,6 +29,15 @@ if TYPE_CHECKING:
 
 #: Purpose of a key.
 _DRAWN = 0xD4A3
+
+
+@attrs.define
+class Made:
+    """A window: the rows of each micro-batch, what is said of it, and batches that are made already, by number."""
+
+    rows: list[Rows]
+    described: list[Microbatch]
+    batches: dict[int, Batch] = attrs.field(factory=dict)
 
 
 class PackedData(ABC):
@@ -57,38 +68,32 @@ class PackedData(ABC):
         self._requires = run.group.requires if run.group is not None else Requirements()
         self._plain = not self._requires.fixed_shapes and self._requires.multiple == 1
         self._step = -1
-        self._kept: list[Rows] = []
-        self._described: list[Microbatch] = []
+        self._made = Made([], [])
 
     def window(self, step: int) -> Sequence[Microbatch]:
         """The micro-batches of window `step`."""
         if step != self._step:
-            self._kept = self._rows(step)
-            for rows in self._kept:
-                rows.drawn = key(self._seed, _DRAWN, step)
-            self._described = [
-                Microbatch(len(rows) if self._plain else rows.real, rows.used, self.task.weights(rows))
-                for rows in self._kept
-            ]
+            self._made = self._make(step)
             self._step = step
             self._account(step)
-        return self._described
+        return self._made.described
 
     def microbatch(self, step: int, index: int) -> Batch:
         """Micro-batch `index` of window `step`."""
         if step != self._step:
             self.window(step)
-        return self.task.batch(self._kept[index])
+        made = self._made.batches.pop(index, None)
+        return self.task.batch(self._made.rows[index]) if made is None else made
 
     def kept(self, step: int, index: int) -> Rows:
         """The rows of micro-batch `index` of window `step`."""
         self.window(step)
-        return self._kept[index]
+        return self._made.rows[index]
 
     def names(self, step: int, index: int) -> Sequence[str]:
         """Where each row comes from: file and line of the document that it begins in, and how many tokens of
         that document lie before it: "corpus/a.txt:120" or "corpus/a.txt:120+512"."""
-        rows = self._kept[index] if step == self._step else self._rows(step)[index]
+        rows = (self._made.rows if step == self._step else self._rows(step))[index]
         return [self._name(rows.packer, start) for start in rows.starts[: rows.real].tolist()]
 
     def evaluation(self, split: str) -> Iterator[Batch]:
@@ -109,8 +114,18 @@ class PackedData(ABC):
 
     def close(self) -> None:
         """Let go of the mapped files."""
-        self._kept, self._described, self._step = [], [], -1
+        self._made, self._step = Made([], []), -1
         self.packers = {}
+
+    def _make(self, step: int) -> Made:
+        found = self._rows(step)
+        for rows in found:
+            rows.drawn = key(self._seed, _DRAWN, step)
+        described = [
+            Microbatch(len(rows) if self._plain else rows.real, rows.used, self.task.weights(rows))
+            for rows in found
+        ]
+        return Made(found, described)
 
     @abstractmethod
     def _rows(self, step: int) -> list[Rows]:
@@ -165,6 +180,7 @@ class TextData(PackedData):
         self._train = self.packers["train"]
         self.sampler = sampler
         self._augmenting = augmenting
+        self._ahead = Ahead(self._whole) if augmenting is not None else None
         #: The epochs whose dropped rows are accounted for.
         self._epochs: set[int] = set()
         self._count = common["run"].count
@@ -191,8 +207,8 @@ class TextData(PackedData):
 
     def close(self) -> None:
         """Let go of the mapped files."""
-        if self._augmenting is not None:
-            self._augmenting.close()
+        if self._ahead is not None:
+            self._ahead.close()
         super().close()
         del self._train
 
@@ -209,9 +225,24 @@ class TextData(PackedData):
     def microbatch(self, step: int, index: int) -> Batch:
         """See PackedData. From the first one on, the next window is made beside the training."""
         batch = super().microbatch(step, index)
-        if self._augmenting is not None:
-            self._augmenting.begin(step + 1, self.sampler.window(step + 1))
+        if self._ahead is not None:
+            self._ahead.begin(step + 1)
         return batch
+
+    def names(self, step: int, index: int) -> Sequence[str]:
+        """See PackedData."""
+        if self._ahead is not None:
+            self._ahead.settle()
+        return super().names(step, index)
+
+    def _make(self, step: int) -> Made:
+        return super()._make(step) if self._ahead is None else self._ahead.take(step)
+
+    def _whole(self, step: int) -> Made:
+        """A window with its batches, so that nothing is left to the thread that trains."""
+        made = super()._make(step)
+        made.batches = {index: self.task.batch(rows) for index, rows in enumerate(made.rows)}
+        return made
 
     def _account(self, step: int) -> None:
         """Count what an epoch left out when its last window comes."""
