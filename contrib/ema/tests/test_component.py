@@ -2,6 +2,8 @@ import pytest
 import torch
 from torch import nn
 
+from nlpkernel import open_model
+from nlpkernel.engine.api import Loop
 from nlpkernel.errors import PlanError
 from nlpkernel.events import Evaluated
 from nlpkernel_ema.averages import Averages
@@ -73,3 +75,22 @@ def test_other_parameters_are_refused():
 def test_a_decay_of_one_is_a_mistake_in_the_plan():
     with pytest.raises(PlanError, match="decay"):
         plan([{"use": "ema", "decay": 1.0}]).compose()
+
+
+def test_what_opens_a_version_gets_the_average(tmp_path):
+    transform = [{"use": "ema", "decay": 0.5, "warmup": False}]
+    whole = plan(transform, steps=1, checkpoint={"use": "memory"})
+    record(whole, tmp_path)
+    first = open_model(tmp_path / whole.name, device="cpu").model.state_dict()
+    longer = plan(transform, steps=2, checkpoint={"use": "memory"})
+    weights = {}
+
+    def watch(session):
+        weights.update({name: each.detach().clone() for name, each in session.work.model.named_parameters()})
+
+    loop = Loop(longer, tmp_path / "longer")
+    for session in loop.steps():
+        watch(session)
+    opened = open_model(tmp_path / "longer", device="cpu").model
+    for name, value in opened.named_parameters():
+        assert torch.allclose(value, 0.5 * first[name] + 0.5 * weights[name])

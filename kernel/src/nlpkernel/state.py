@@ -176,6 +176,16 @@ class Leaf:
 Tree = Mapping[str, Leaf]
 
 
+#: Weights that training goes on with; and, where a component holds others outside of it (`weights_for`), those.
+MODEL, EXPORT = "model/", "export/"
+
+
+def weights_of(tree: Tree) -> dict[str, Leaf]:
+    """The weights to use, by name: those that evaluations are of."""
+    chosen = EXPORT if any(path.startswith(EXPORT) for path in tree) else MODEL
+    return {path.removeprefix(chosen): leaf for path, leaf in tree.items() if path.startswith(chosen)}
+
+
 #: A name of a component's state that begins so holds what follows the clock (seconds used), which no repetition gives
 #: again; it is kept, and compared with nothing.
 CLOCK = "clock/"

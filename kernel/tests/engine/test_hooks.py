@@ -51,7 +51,7 @@ def test_update_applied_is_told_after_every_step(bench):
     assert ran.seen("applied") == [(1, True), (2, True), (3, True)]
 
 
-def test_other_weights_are_in_place_during_an_evaluation_and_only_then(bench):
+def test_other_weights_are_in_place_during_an_evaluation_and_a_copy_and_only_then(bench):
     train = {"steps": 4, "evaluate": {"every": 2}}
     plain = bench.run(name="plain", train=train)
     ran = bench.run(bench.use("Other", value=0.0), train=train, checkpoint=bench.use("Shelf"))
@@ -73,6 +73,8 @@ def test_other_weights_are_in_place_during_an_evaluation_and_only_then(bench):
         ("applied", 4, True),
         ("enter", "evaluate"),
         ("leave", "evaluate"),
+        ("enter", "export"),
+        ("leave", "export"),
     ]
 
 

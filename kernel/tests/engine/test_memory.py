@@ -17,10 +17,11 @@ from nlpkernel.engine.memory import Memory
         ("min", [math.nan, 2.0, math.nan, 1.0], 1.0, [1, 3]),
         ("max", [math.nan, math.nan], None, []),
         ("min", [None, 5.0], 5.0, [1]),
-        ("min", [math.inf, 5.0], 5.0, [0, 1]),
+        ("min", [math.inf, 5.0], 5.0, [1]),
+        ("max", [math.inf, 5.0, -math.inf], 5.0, [1]),
     ],
 )
-def test_the_best_value_is_never_nan_and_a_tie_keeps_the_earlier(way, values, best, steps):
+def test_the_best_value_is_always_finite_and_a_tie_keeps_the_earlier(way, values, best, steps):
     memory = Memory(("loss", way))
     noted = [memory.note({"validation/loss": value}, step) for step, value in enumerate(values)]
     assert [step for step, was_best in enumerate(noted) if was_best] == steps

@@ -49,6 +49,20 @@ def test_it_computes_what_the_evaluation_of_the_run_computed(bench, trained):
         assert opened.version == version
 
 
+def test_a_version_keeps_the_weights_of_evaluations_beside_those_of_the_training(bench):
+    sections = {"train": {"steps": 4, "evaluate": {"every": 2}}, "checkpoint": bench.use("Shelf", every=2)}
+    ran = bench.run(bench.use("Other", value=0.5), **sections)
+    opened = open_model(ran.folder)
+    assert all((value == 0.5).all() for value in opened.model.state_dict().values())
+    tree = bench.shelf(ran.folder).load().tree
+    own = {
+        path.removeprefix("model/"): leaf.value for path, leaf in tree.items() if path.startswith("model/")
+    }
+    assert all(torch.equal(value, ran.weights[name]) for name, value in own.items())
+    resumed = bench.run(bench.use("Other", value=0.5), resume="step-0002", **sections)
+    assert all(torch.equal(value, ran.weights[name]) for name, value in resumed.weights.items())
+
+
 def test_latest_names_the_newest_run(bench, trained):
     assert open_model(bench.folder / "latest").version == "step-0004"
 

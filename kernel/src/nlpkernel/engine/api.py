@@ -189,21 +189,21 @@ class Loop:
         session.end = session.length if self.limit is None else min(session.length, self.limit)
         session.run.end = session.end
         pulse, due = session.run.pulse, self._post.due
-        pulse.enter("step")
+        reason = f"all {session.progress.step} steps were done before"
+        # A policy that is asked of the last evaluation may take the run back, and it goes on from there.
         while session.stop is None and session.progress.step < session.end:
-            session.advance()
-            number = due(session.progress.step + 1, signals.received)
-            if number is not None:
-                self.signal = number
-                session.stop = session.stop or ("interrupted", signal.Signals(number).name)
-            yield session
-        pulse.enter("closing")
-        if session.progress.step != self._started_at:
+            pulse.enter("step")
+            while session.stop is None and session.progress.step < session.end:
+                session.advance()
+                number = due(session.progress.step + 1, signals.received)
+                if number is not None:
+                    self.signal = number
+                    session.stop = session.stop or ("interrupted", signal.Signals(number).name)
+                yield session
+            pulse.enter("closing")
             session.finish()
-            self.status, self.reason = session.stop or ("finished", "")
-        else:
-            done = f"all {session.progress.step} steps were done before"
-            self.status, self.reason = session.stop or ("finished", done)
+            reason = ""
+        self.status, self.reason = session.stop or ("finished", reason)
 
     def _take_folder(self, stack: ExitStack) -> None:
         """Make or find the run's folder, and own it as long as this process is the run's first worker."""

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from nlpkernel.changes import below
-from nlpkernel.engine.environment import load_random_state, random_state, seed_all, stream_seed
+from nlpkernel.engine.environment import (
+    generators_kept,
+    load_random_state,
+    random_state,
+    seed_all,
+    stream_seed,
+)
 from nlpkernel.errors import CheckpointError, fail
 from nlpkernel.progress import Progress
-from nlpkernel.state import Kind, Leaf, PerWorker, Replicated, Sharded, Snapshot, Spread, Stateful, local
+from nlpkernel.state import (
+    EXPORT,
+    MODEL,
+    Kind,
+    Leaf,
+    PerWorker,
+    Replicated,
+    Sharded,
+    Snapshot,
+    Spread,
+    Stateful,
+    local,
+)
 
 if TYPE_CHECKING:
     from nlpkernel.engine.session import Session
@@ -28,6 +47,7 @@ def capture(session: Session) -> Snapshot:
     group.gather(work)
     tree: dict[str, Leaf] = {}
     tree |= _model(session.held)
+    tree |= _exported(session)
     tree |= _optimizer(work.optimizer, session.trained)
     tree["optimizer/planned"] = Leaf(session.planned)
     for name, leaf in group.state().items():
@@ -60,7 +80,8 @@ def restore(session: Session, snapshot: Snapshot, allow: Sequence[str] = ()) -> 
     tree = snapshot.tree
     values = {path: leaf.value for path, leaf in tree.items()}
     parts = parts_of(session)
-    known = {"model", "optimizer", "group", "random", "run"}
+    # Other weights than those of the training are made of the state again.
+    known = {"model", "export", "optimizer", "group", "random", "run"}
     replaced = _replaced(session, snapshot)
     found = {_head(path, parts) for path in values}
     unknown = found - known - parts.keys() | found & replaced
@@ -142,10 +163,23 @@ def _below(values: Mapping[str, Any], part: str) -> dict[str, Any]:
 
 def _model(held: Iterable[Held]) -> dict[str, Leaf]:
     return {
-        f"model/{each.name}": Leaf(each.tensor.detach(), each.kind)
+        f"{MODEL}{each.name}": Leaf(each.tensor.detach(), each.kind)
         for each in held
         if each.kept and each.saves
     }
+
+
+def _exported(session: Session) -> dict[str, Leaf]:
+    """Copies of the weights that some component holds for use outside training; nothing where none does."""
+    if not session.hooks.bound("weights_for"):
+        return {}
+    with generators_kept(), torch.no_grad(), ExitStack() as stack:
+        for context in session.hooks.collect("weights_for", run=session.run, use="export"):
+            stack.enter_context(context)
+        return {
+            path.replace(MODEL, EXPORT, 1): Leaf(leaf.value.clone(), leaf.kind)
+            for path, leaf in _model(session.held).items()
+        }
 
 
 def load_model(held: Iterable[Held], names: Collection[str], values: Mapping[str, Any]) -> None:

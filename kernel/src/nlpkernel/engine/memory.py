@@ -23,10 +23,11 @@ class Memory:
         self.ended: str | None = None
 
     def note(self, metrics: Mapping[str, float | None], step: int) -> bool:
-        """Take in an evaluation; tell whether it is the best so far. NaN is never best; a tie keeps the earlier."""
+        """Take in an evaluation; tell whether it is the best so far. What is not finite never is; a tie keeps the
+        earlier."""
         self.metrics.update(metrics)
         value = metrics.get(self.main[0])
-        if value is None or math.isnan(value):
+        if value is None or not math.isfinite(value):
             return False
         if self.best is not None and not (value < self.best if self.main[1] == "min" else value > self.best):
             return False

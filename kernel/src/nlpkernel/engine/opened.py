@@ -19,14 +19,15 @@ from nlpkernel.hookspecs.data import Codec, DataInfo, Unseen
 from nlpkernel.hookspecs.model import Model
 from nlpkernel.hookspecs.task import Task
 from nlpkernel.plan import Plan
+from nlpkernel.state import weights_of
 
 
 @attrs.frozen(kw_only=True)
 class OpenModel:
     """A trained model with all that using it needs.
 
-    model: the module in evaluation mode, on `device`. codec: text to ids and back. step: where the version was taken.
-    folder: that of the run.
+    model: the module in evaluation mode, on `device`, with the weights that the run's evaluations were of. codec: text
+    to ids and back. step: where the version was taken. folder: that of the run.
     """
 
     model: nn.Module
@@ -102,11 +103,7 @@ def open_model(
     load_model(
         held,
         {each.name for each in held if each.kept},
-        {
-            path.removeprefix("model/"): leaf.value
-            for path, leaf in snapshot.tree.items()
-            if path.startswith("model/")
-        },
+        {name: leaf.value for name, leaf in weights_of(snapshot.tree).items()},
     )
     module.eval()
     return OpenModel(

@@ -8,23 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nlpkernel.state import Addends, Spread
+from nlpkernel.state import Addends, Spread, weights_of
 from nlpkernel_store.examine import Mapped
 from nlpkernel_store.manifest import Manifest, Part
 from nlpkernel_store.restore import restore
 
-_MODEL = "model/"
 #: Elements that are compared at once.
 _CHUNK = 1 << 22
 
 
 def model_weights(manifest: Manifest, parts: Sequence[Part], mapped: Mapped) -> dict[str, Tensor]:
-    """The model's tensors under its own names; those that lie in one piece are the mapped files."""
-    found: dict[str, Tensor] = {}
-    for path, leaf in restore(manifest, parts, mapped).tree.items():
-        if path.startswith(_MODEL) and isinstance(leaf.value, (Tensor, Spread)):
-            found[path.removeprefix(_MODEL)] = whole(leaf.value)
-    return found
+    """The model's tensors that are to be used, under its own names; those that lie in one piece are the mapped files."""
+    return {
+        name: whole(leaf.value)
+        for name, leaf in weights_of(restore(manifest, parts, mapped).tree).items()
+        if isinstance(leaf.value, (Tensor, Spread))
+    }
 
 
 def whole(value: Any) -> Any:

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from nlpkernel.state import Snapshot
 
-_MODEL = "model/"
-
-
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     run_argument(parser)
@@ -105,18 +102,20 @@ def _laid_over(snapshot: Snapshot, weights: Mapping[str, Tensor], origin: str) -
     fit."""
     import torch
 
-    from nlpkernel.state import Addends, Leaf, Summed
+    from nlpkernel.state import EXPORT, MODEL, Addends, Leaf, Summed
     from nlpkernel_store.weights import whole
 
     # One worker makes the new version, of whatever number of workers the base is.
     tree = {
         path: Leaf(whole(leaf.value), Summed(0) if isinstance(leaf.value, Addends) else leaf.kind)
         for path, leaf in snapshot.tree.items()
+        # An average of the weights before is none of these.
+        if not path.startswith(EXPORT)
     }
     own = {
-        path.removeprefix(_MODEL): leaf
+        path.removeprefix(MODEL): leaf
         for path, leaf in tree.items()
-        if path.startswith(_MODEL) and isinstance(leaf.value, torch.Tensor)
+        if path.startswith(MODEL) and isinstance(leaf.value, torch.Tensor)
     }
     if missing := sorted(own.keys() - weights.keys()):
         raise _refused(f"{count(len(missing), 'tensor')} of the model missing: {', '.join(missing[:5])}")
@@ -132,7 +131,7 @@ def _laid_over(snapshot: Snapshot, weights: Mapping[str, Tensor], origin: str) -
         if torch.equal(new, leaf.value):
             continue
         changed += 1
-        tree[f"{_MODEL}{name}"] = Leaf(new, leaf.kind)
+        tree[f"{MODEL}{name}"] = Leaf(new, leaf.kind)
     # What was measured was measured of other weights.
     facts = {**snapshot.facts, "metrics": {}, "imported": origin} if changed else dict(snapshot.facts)
     return attrs.evolve(snapshot, tree=tree, facts=facts), changed

@@ -1,0 +1,1 @@
+"""AdamW and SGD without a schedule."""
