@@ -190,10 +190,10 @@ def test_weights_that_do_not_fit_are_refused_by_name(examples: Path, tmp_path: P
         nlpkernel.run(plan, runs_folder=tmp_path / "runs")
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(6))
 def test_the_plans_of_the_guide_have_no_mistake(tmp_path: Path, number: int) -> None:
     found = blocks(GUIDE, "toml")
-    assert len(found) == 5
+    assert len(found) == 6
     rest = tiny_values(name="guide")
     del rest["data"], rest["model"]
     nlpkernel.Plan.of({**rest, **tomllib.loads(found[number])}, base=tmp_path).compose()

@@ -11,6 +11,7 @@ import torch
 
 from nlpkernel.engine.opening import activate, reading
 from nlpkernel.plan import Plan
+from nlpkernel_sdk import shapes
 
 transformers = pytest.importorskip("transformers")
 
@@ -22,8 +23,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "llama": {**BODY, "num_key_value_heads": 2},
     "mixtral": {**BODY, "num_key_value_heads": 2, "num_local_experts": 4},
     "t5": {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_kv": 8, "d_ff": 64},
+    "clip": {"text_config": BODY, "vision_config": {**BODY, "patch_size": 8}, "projection_dim": 24},
 }
-TASKS = {"bert": "classification", "roberta": "mlm", "t5": "seq2seq"}
+TASKS = {"bert": "classification", "roberta": "mlm", "t5": "seq2seq", "clip": "image-text"}
 #: A row is written once more, so that its data needs no second text.
 ECHO = '''
 import torch
@@ -78,6 +80,7 @@ LAYOUTS: list[tuple[str, str, int]] = [
     ("gpt2", "pipeline", 2),
     ("bert", "pipeline", 2),
     ("roberta", "shard", 3),
+    ("clip", "shard", 3),
 ]
 
 
@@ -112,12 +115,20 @@ def planned(lab: Any, kind: str, **model: Any) -> dict[str, Any]:
         data["task"] = {"use": f"{lab.root}/echo.py:Echo"}
     elif task == "mlm":
         data |= {"task": task}
+    elif task == "image-text":
+        path = lab.root / "drawn.jsonl"
+        if not path.exists():
+            shapes.write(lab.root, "drawn", each=2, size=16)
+        data |= {"paths": [str(path)], "format": "jsonl", "long": "truncate", "task": task}
+        data |= {"fields": {"text": "caption", "image": "path"}, "images": {"size": 16}}
+        data["tokenizer"] = {"use": "wordpiece", "vocabulary": 120}
     source = {"config": {"model_type": kind, **CONFIGS[kind]}} if "folder" not in model else {}
     return {
         "data": data,
         "model": {"use": "hf", "dropout": 0.0, **source, **model},
         "optimizer": {"use": "adamw", "lr": 5e-3},
-        "train": {"steps": STEPS},
+        # A text is told from the other images of a micro-batch.
+        "train": {"steps": STEPS, **({"micro": 4} if task == "image-text" else {})},
         "checkpoint": {"use": "store", "every": AT, "keep": {"last": 9}},
     }
 
@@ -127,7 +138,9 @@ def close(ran: Any, one: Any) -> None:
     assert min(one.losses[-3:]) < one.losses[0]
     worst = max(abs(a - b) / abs(b) for a, b in zip(ran.losses, one.losses, strict=True))
     assert worst <= 3e-6, f"losses differ by {worst:.1e}"
-    gap = max(float((ran.weights[name] - each).abs().max()) for name, each in one.weights.items())
+    # A key's bias changes no attention: its gradient is rounding alone, which Adam makes as large as any.
+    named = {name: each for name, each in one.weights.items() if not name.endswith("k_proj.bias")}
+    gap = max(float((ran.weights[name] - each).abs().max()) for name, each in named.items())
     assert gap <= 1e-4
 
 

@@ -20,6 +20,7 @@ class Local:
     def __init__(self, path: Path, packed: bool = False) -> None:
         self.path, self.packed = path, packed
         self.shown = path.name
+        self.binary: frozenset[str] = frozenset()
 
     @property
     def local(self) -> Path | None:

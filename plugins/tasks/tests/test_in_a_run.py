@@ -178,7 +178,7 @@ def test_an_encoder_refuses_language_modelling_and_a_decoder_the_others(tmp_path
 
 def test_the_plans_in_the_readme_have_no_mistakes(tmp_path: Path) -> None:
     blocks = re.findall(r"^```toml\n(.*?)^```", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     for number, block in enumerate(blocks):
         path = tmp_path / f"plan{number}.toml"
         path.write_text(

@@ -21,7 +21,7 @@ def test_every_task_is_offered_and_every_setting_has_help() -> None:
         for each in entry_points(group="nlpkernel.task.v1")
         if each.value.startswith("nlpkernel_tasks")
     }
-    assert sorted(points) == ["classification", "mlm", "pairs", "seq2seq", "tokens"]
+    assert sorted(points) == ["classification", "image-text", "mlm", "pairs", "seq2seq", "tokens"]
     for name, point in points.items():
         cls = point.load()
         assert is_component(cls)

@@ -59,7 +59,7 @@ def logits_of(guesses: list[list[int]]) -> torch.Tensor:
 
 
 def test_entities_are_counted_as_the_definition_says_in_any_batches() -> None:
-    task = Tagging(LABELS, 0.0, "entity_f1")
+    task = Tagging(LABELS, {}, 0.0, "entity_f1")
     rows = [
         {"tokens": [9, 9, 9, 9], "tags": [1, 3, NONE, 0]},
         {"tokens": [9, 9], "tags": [0, 4]},
@@ -86,7 +86,7 @@ def test_entities_are_counted_as_the_definition_says_in_any_batches() -> None:
 
 
 def test_the_loss_is_of_the_tags_and_of_nothing_else() -> None:
-    task = Tagging(LABELS, 0.0, "accuracy")
+    task = Tagging(LABELS, {}, 0.0, "accuracy")
     batch = task.batch([{"tokens": [9, 9, 9], "tags": [1, NONE, 2]}, {"tokens": [9], "tags": [4]}])
     assert batch["lengths"].tolist() == [3, 1]
     logits = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0))
@@ -97,6 +97,19 @@ def test_the_loss_is_of_the_tags_and_of_nothing_else() -> None:
 
 def test_data_without_tags_is_refused() -> None:
     with pytest.raises(DataError, match="TSK001 the data has 0 tags"):
-        Tagging((), 0.0, "accuracy")
+        Tagging((), {}, 0.0, "accuracy")
     with pytest.raises(DataError, match="TSK001 the rows have no tags"):
-        Tagging(LABELS, 0.0, "accuracy").batch([{"tokens": np.array([1])}])
+        Tagging(LABELS, {}, 0.0, "accuracy").batch([{"tokens": np.array([1])}])
+
+
+def test_a_tag_weighs_what_the_plan_says() -> None:
+    weights = {LABELS[1]: 3.0}
+    task = Tagging(LABELS, weights, 0.0, "accuracy")
+    rows = [{"tokens": np.array([5, 6, 7]), "tags": np.array([0, 1, -1])}]
+    logits = torch.randn(1, 3, len(LABELS), generator=torch.manual_seed(0))
+    (term,) = task.loss(Outputs(logits=logits), task.batch(rows))
+    logs = logits.log_softmax(dim=-1)[0]
+    assert task.weights(rows) == {"loss": 4.0}
+    assert float(term.sum) == pytest.approx(-float(logs[0, 0] + 3 * logs[1, 1]), rel=1e-6)
+    with pytest.raises(DataError, match="no class 'nobody'"):
+        Tagging(LABELS, {"nobody": 2.0}, 0.0, "accuracy")

@@ -173,6 +173,6 @@ def test_what_does_not_go_with_tags_or_targets_is_said(open_text: Callable[..., 
     assert "belongs to a text that is one row" in wrong(fields={"target": "b"})[0]
     rows = {"pack": "rows", "long": "truncate"}
     assert not wrong(fields={"target": "b"}, **rows)
-    assert "`tags` or a `label`, not both" in wrong(fields={"tags": "t", "label": "l"}, **rows)[0]
+    assert "`tags` or `label`, not both" in wrong(fields={"tags": "t", "label": "l"}, **rows)[0]
     assert "cannot be cut in two" in wrong(fields={"target": "b"}, split="tail", **rows)[0]
     assert "are not changed" in wrong(fields={"tags": "t"}, stages=[object()], **rows)[0]

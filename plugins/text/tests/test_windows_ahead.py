@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nlpkernel_text.ahead import Ahead
+from nlpkernel_text.windows_ahead import WindowsAhead
 
 
 class Maker:
@@ -33,14 +33,14 @@ class Maker:
 
 
 @pytest.fixture
-def maker() -> Iterator[tuple[Maker, Ahead[str]]]:
+def maker() -> Iterator[tuple[Maker, WindowsAhead[str]]]:
     made = Maker(0.002)
-    ahead = Ahead(made)
+    ahead = WindowsAhead(made)
     yield made, ahead
     ahead.close()
 
 
-def test_what_was_begun_is_made_beside_and_once(maker: tuple[Maker, Ahead[str]]) -> None:
+def test_what_was_begun_is_made_beside_and_once(maker: tuple[Maker, WindowsAhead[str]]) -> None:
     made, ahead = maker
     for step in range(6):
         assert ahead.take(step) == f"window {step}"
@@ -54,7 +54,7 @@ def test_what_was_begun_is_made_beside_and_once(maker: tuple[Maker, Ahead[str]])
 @given(st.lists(st.integers(0, 12), max_size=12))
 def test_any_order_of_asking_gives_each_window_and_never_makes_two_at_a_time(steps: list[int]) -> None:
     made = Maker()
-    ahead = Ahead(made)
+    ahead = WindowsAhead(made)
     for step in steps:
         assert ahead.take(step) == f"window {step}"
         ahead.begin(step + 1)
@@ -63,7 +63,7 @@ def test_any_order_of_asking_gives_each_window_and_never_makes_two_at_a_time(ste
 
 
 def test_what_goes_wrong_with_a_window_is_raised_when_it_is_asked_for(
-    maker: tuple[Maker, Ahead[str]],
+    maker: tuple[Maker, WindowsAhead[str]],
 ) -> None:
     _, ahead = maker
     ahead.begin(12)

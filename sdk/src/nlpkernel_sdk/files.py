@@ -15,6 +15,7 @@ class Opened:
     """A local file, as readers get one: see `nlpkernel.hookspecs.reader.Source`."""
 
     path: Path
+    binary: frozenset[str] = frozenset()
 
     @property
     def shown(self) -> str:

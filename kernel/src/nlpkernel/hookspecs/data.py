@@ -34,7 +34,8 @@ class DataInfo:
 
     splits: those whose size is known; that of a stream is not. vocabulary: entries of the tokenizer. window: tokens of
     the longest row. labels: class names in the order of their ids. fingerprint: a hash of content, tokenizer and
-    settings; two runs with the same one see the same samples."""
+    settings; two runs with the same one see the same samples. image: pixels of a side of the rows' images; None where
+    they have none."""
 
     task: str
     vocabulary: int
@@ -42,6 +43,7 @@ class DataInfo:
     fingerprint: str
     splits: Mapping[str, SplitInfo]
     labels: tuple[str, ...] = ()
+    image: int | None = None
 
 
 @attrs.frozen

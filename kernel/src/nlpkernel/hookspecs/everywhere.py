@@ -32,16 +32,17 @@ Use = Literal["evaluate", "export"]
 class Facts:
     """What can be said of a run without opening anything; `check` threads it through `estimate`. None: not known.
 
-    vocabulary: entries. window: tokens of a row. task: its name. micro: rows of one forward. parameters, trainable:
-    numbers. blocks: repeated blocks of the model. cuts: equal parts into which each of its layers can be cut. need:
-    what the optimizer needs, "elementwise" or "whole_tensor". The bytes are of one worker: `parameter_bytes`,
-    `gradient_bytes`, `optimizer_bytes`, and `activation_bytes` of one forward and backward of a micro-batch.
-    parameter_parts, optimizer_parts: among how many workers those are divided. `notes` are sentences that the user
-    should read (a sync that each step pays).
+    vocabulary: entries. window: tokens of a row. image: pixels of a side of its image. task: its name. micro: rows of
+    one forward. parameters, trainable: numbers. blocks: repeated blocks of the model. cuts: equal parts into which each
+    of its layers can be cut. need: what the optimizer needs, "elementwise" or "whole_tensor". The bytes are of one
+    worker: `parameter_bytes`, `gradient_bytes`, `optimizer_bytes`, and `activation_bytes` of one forward and backward
+    of a micro-batch. parameter_parts, optimizer_parts: among how many workers those are divided. `notes` are sentences
+    that the user should read (a sync that each step pays).
     """
 
     vocabulary: int | None = None
     window: int | None = None
+    image: int | None = None
     task: str | None = None
     micro: int = 1
     batch: int = 1
@@ -119,8 +120,8 @@ def component_state(run: Run) -> Stateful:  # type: ignore[empty-body]
 def gradients_ready(run: Run, named: Sequence[tuple[str, Tensor]], stage: Stage) -> None:
     """Asked each step after backward: the gradients of this worker, by parameter name. Do not read them on the host.
 
-    At stage "local" a gradient may be changed in place; at "global" it is what the norm is taken of, still scaled by
-    the loss scale.
+    At stage "local" a gradient may be changed in place, and is still scaled by the loss scale; at "global" it is what
+    the norm is taken of.
     """
 
 
@@ -131,7 +132,10 @@ def update_applied(run: Run, progress: Progress, applied: bool) -> None:
 
 @hook("collect")
 def weights_for(run: Run, use: Use) -> AbstractContextManager[None]:  # type: ignore[empty-body]
-    """Asked before weights are used outside training: a context in which the model holds other weights (averages)."""
+    """Asked before weights are used outside training: a context in which the model holds other weights (averages), and
+    its own again afterwards, bit for bit. "evaluate": for an evaluation of the run. "export": for a copy in a version,
+    beside the weights that training goes on with; it is what `open_model`, and with it every command that uses a
+    version, and `versions export` take."""
 
 
 @hook("pick")

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 class Source(Protocol):
     """One file of the data, wherever it lies and however it is packed.
 
-    shown: how messages call it.
+    shown: how messages call it. binary: columns whose values may be bytes that are no text, such as images; values of
+    others that are no UTF-8 are broken.
     """
 
     shown: str
+    binary: frozenset[str]
 
     @property
     def local(self) -> Path | None:

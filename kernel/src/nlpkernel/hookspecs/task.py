@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 #: One sample as the data gives it: names to numpy arrays or plain values. "tokens": its ids. Where it has them:
 #: "label", the number of its class; "target", the ids of a second text that belongs to the first; "tags", the number of
-#: each token's class, -1 for those that have none. "key": a number of 64 bits for what a task draws at random, another
-#: one each time that the sample is trained on, the same however a window is divided, and of the sample alone in an
-#: evaluation. "number": its place in its split, in an evaluation.
+#: each token's class, -1 for those that have none; "image", uint8 [3, side, side]. "key": a number of 64 bits for what
+#: a task draws at random, another one each time that the sample is trained on, the same however a window is divided,
+#: and of the sample alone in an evaluation. "number": its place in its split, in an evaluation.
 Row = Mapping[str, Any]
 
 #: Counts that are merged by adding them over batches and workers: names to tensors of 0 or 1 dimensions.

@@ -31,7 +31,7 @@ def records_of(
     faults: Faults,
 ) -> Iterator[Records]:
     """The columns of batches as Python values, some rows at a time. Binary values are text; one that is not UTF-8
-    breaks its record."""
+    breaks its record, or stays as it is in a column of `Source.binary`."""
     number = 1
     for batch in batches:
         for start in range(0, batch.num_rows, ROWS):
@@ -106,7 +106,7 @@ def _values(array: pa.Array) -> list[Any]:
 def _decode(
     source: Source, faults: Faults, name: str, values: list[Any], places: Sequence[int], bad: set[int]
 ) -> set[int]:
-    """Make texts of bytes, in place; the indices of those that are none."""
+    """Make texts of bytes, in place; the indices of those that are none, where they have to be."""
     wrong: set[int] = set()
     if bytes not in set(map(type, values)):
         return wrong
@@ -115,6 +115,7 @@ def _decode(
             try:
                 values[at] = value.decode("utf-8")
             except UnicodeDecodeError:
-                not_utf8(source, faults, name, places[at], value)
-                wrong.add(at)
+                if name not in source.binary:
+                    not_utf8(source, faults, name, places[at], value)
+                    wrong.add(at)
     return wrong

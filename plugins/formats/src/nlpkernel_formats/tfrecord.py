@@ -82,7 +82,8 @@ def _row(
         try:
             values = [value.decode("utf-8") if isinstance(value, bytes) else value for value in values]
         except UnicodeDecodeError as error:
-            not_utf8(source, faults, name, number, error.object)
-            return None
+            if name not in source.binary:
+                not_utf8(source, faults, name, number, error.object)
+                return None
         row.append(values[0] if len(values) == 1 else values or None)
     return row

@@ -9,6 +9,7 @@ from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from nlpkernel.hookspecs.model import Anatomy, ParameterFacts, Role
+from nlpkernel_hf.images import embedding_of, has_towers
 from nlpkernel_hf.networks import Network
 
 #: Roles by the styles of the library's tensor plans that are cut here as there.
@@ -46,16 +47,16 @@ def blocks_of(network: Network) -> list[str]:
 def describe(network: Network, blocks: list[str]) -> Anatomy:
     """The anatomy of a network on the meta device.
 
-    Blocks are named where the hidden state is all that they hand on; those of encoder-decoders, and of models whose
-    blocks share biases of positions, are not, so that no layout divides them. Weight decay applies to every matrix,
-    embeddings among them, and to no vector.
+    Blocks are named where the hidden state is all that they hand on; those of encoder-decoders, of models of two
+    towers, and of models whose blocks share biases of positions, are not, so that no layout divides them. Weight decay
+    applies to every matrix, embeddings among them, and to no vector.
     """
     model = network.model
     named = dict(network.named_parameters())
-    alone = not getattr(model.config, "is_encoder_decoder", False)
+    alone = not (getattr(model.config, "is_encoder_decoder", False) or has_towers(model.config))
     alone = alone and not any(shared in name for name in named for shared in _SHARED)
     embedding, head = (
-        _path(network, model.get_input_embeddings()),
+        _path(network, embedding_of(model)),
         _path(network, model.get_output_embeddings()),
     )
     roles = _roles(network, embedding, head)
@@ -102,7 +103,7 @@ def _tags(network: Network, path: str, part: nn.Module, leaf: str) -> set[str]:
     inside = path.removeprefix("model.")
     if isinstance(part, nn.Embedding):
         tags.add("embedding")
-        if part is not model.get_input_embeddings():
+        if part is not embedding_of(model):
             tags.add("positions")
     if "norm" in type(part).__name__.lower():
         tags.add("norm")

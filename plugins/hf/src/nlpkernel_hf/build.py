@@ -12,9 +12,11 @@ from nlpkernel.errors import PlanError, fail
 from nlpkernel.hookspecs.model import Model
 from nlpkernel_hf.anatomy import blocks_of, describe
 from nlpkernel_hf.codes import OWNER
-from nlpkernel_hf.configuration import configure, fits_not, names_of, needed, position_limit
+from nlpkernel_hf.completing import needed
+from nlpkernel_hf.configuration import configure, fits_not, names_of, position_limit
 from nlpkernel_hf.filling import FromFolder, from_nothing
 from nlpkernel_hf.heads import structure
+from nlpkernel_hf.images import TASK, ImageText, embedding_of
 from nlpkernel_hf.networks import UNLIMITED, LastState, Network, Pairs, Reader
 from nlpkernel_hf.writers import Translator, Writer
 
@@ -31,7 +33,7 @@ def build(settings: Hf, run: Run, info: DataInfo) -> Model:
     model = structure(config, info.task, settings.attention)
     if "pad_token_id" not in (settings.config or {"pad_token_id": 0}):
         # Padding is told by length: where nobody says which id it has, none is left untrained.
-        model.get_input_embeddings().padding_idx = None
+        embedding_of(model).padding_idx = None
     network = _network(model, settings, info)
     blocks = blocks_of(network)
     every = {"none": 0, "full": 1}.get(settings.checkpointing, settings.checkpointing)  # type: ignore[arg-type]
@@ -58,6 +60,8 @@ def _network(model: Any, settings: Hf, info: DataInfo) -> Network:
         return Translator(model, context, first)
     if info.task == "pairs":
         return Pairs(model, context, first, settings.pool)
+    if info.task == TASK:
+        return ImageText(model, context, first)
     if info.task == "classification" and isinstance(getattr(model, "score", None), nn.Linear):
         return LastState(model, context, first)
     return Reader(model, context, first)

@@ -39,7 +39,7 @@ data's `window`; for a model from `config`, leave the number of positions out, a
         "the model has no head for the task",
         """The library has no class that does this task with this type of model. Decoders (gpt2, llama, mixtral) do
 `lm`, encoders (bert, roberta) `mlm`, encoder-decoders (t5) `seq2seq`; encoders and decoders do
-`classification`, `tokens` and `pairs`.""",
+`classification`, `tokens` and `pairs`; models of images and texts that work as CLIP does do `image-text`.""",
     ),
     "HFM007": (
         "the folder's weights are not those of the model",
@@ -61,5 +61,10 @@ the model from a folder that has it.""",
         "a setting does not go with the model",
         """`dropout` needs a model whose configuration has dropouts, `attention` one that has this way to compute it,
 and `checkpointing` one whose blocks are known. Leave the setting out.""",
+    ),
+    "HFM011": (
+        "the images are not of the model's size",
+        """A model reads images of one size, which its configuration names (`vision_config.image_size`). Write the same
+in [data]: `images = { size = 224 }`; or leave it out of `config`, and it is that of the data.""",
     ),
 }

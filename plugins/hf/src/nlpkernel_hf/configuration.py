@@ -9,8 +9,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from huggingface_hub.errors import StrictDataclassError
+
 from nlpkernel.errors import Place, PlanError, fail
 from nlpkernel_hf.codes import OWNER
+from nlpkernel_hf.completing import completed, needed, towers
+from nlpkernel_hf.images import TASK, fit_images, has_towers, parts_of, text_of
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run
@@ -20,24 +24,36 @@ if TYPE_CHECKING:
 #: The copy of a folder's configuration that a run keeps, so that its versions open without the folder.
 KEPT = "hf-config.json"
 #: What the library raises where a configuration makes no sense.
-REFUSALS = (ValueError, TypeError, KeyError, AttributeError, AssertionError, ImportError, RuntimeError)
-_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
+REFUSALS = (
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    AssertionError,
+    ImportError,
+    RuntimeError,
+    StrictDataclassError,
+)
 
 
 def configure(settings: Hf, run: Run, info: DataInfo) -> Any:
     """A configuration with the data's vocabulary, labels and positions, and with what the settings change.
 
     Raise PlanError for a folder without one (HFM001), one that the library does not know (HFM003), a vocabulary
-    (HFM004) or positions (HFM005) that are too few, and for dropouts that there are not (HFM010).
+    (HFM004) or positions (HFM005) that are too few, for images of another size (HFM011), and for dropouts that there
+    are not (HFM010).
     """
     if settings.folder is not None:
         config = of_folder(settings.folder, run)
     else:
         config = _of_values(settings.config or {}, info)
     config.use_cache = False
-    _fit_heads(config)
+    for part in parts_of(config):
+        _fit_heads(part)
     _fit_vocabulary(config, settings.folder, info)
     _fit_positions(config, info)
+    if info.task == TASK and has_towers(config):
+        fit_images(config, info)
     if info.task in ("classification", "tokens"):
         config.id2label = dict(enumerate(info.labels))
         config.label2id = {label: number for number, label in enumerate(info.labels)}
@@ -95,7 +111,7 @@ def names_of(folder: Path | None, run: Run) -> Sequence[str]:
 
 def position_limit(config: Any) -> int | None:
     """The most positions of a row that the configuration knows of, without those that a type reserves."""
-    limit = getattr(config, "max_position_embeddings", None)
+    limit = getattr(text_of(config), "max_position_embeddings", None)
     return None if not isinstance(limit, int) or limit <= 0 else limit
 
 
@@ -115,33 +131,9 @@ def _of_values(values: dict[str, Any], info: DataInfo) -> Any:
     cls = CONFIG_MAPPING[kind]
     given = {name: value for name, value in values.items() if name != "model_type"}
     try:
-        blank = cls()
-        known = {*blank.to_dict(), *cls.attribute_map}
-        for name in given:
-            if name not in known:
-                near = get_close_matches(name, known, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else None
-                raise fail(
-                    PlanError,
-                    "HFM003",
-                    f"the configuration of {kind!r} has no value {name!r}",
-                    owner=OWNER,
-                    hint=hint,
-                )
-        own = _own_name(cls, "vocab_size")
-        if not {"vocab_size", own} & given.keys():
-            given[own] = info.vocabulary
-        vocabulary: Any = given.get(own, given.get("vocab_size"))
-        places = _own_name(cls, "max_position_embeddings")
-        if places in known and not {"max_position_embeddings", places} & given.keys():
-            given[places] = needed(info) + _reserved(
-                given.get("pad_token_id", getattr(blank, "pad_token_id", None))
-            )
-        for name in _TOKENS:
-            default = getattr(blank, name, None)
-            if name not in given and isinstance(default, int) and default >= vocabulary:
-                given[name] = None
-        return cls(**given)
+        if has_towers(cls):
+            return cls(**towers(cls, kind, given, info))
+        return cls(**completed(cls, kind, given, info))
     except REFUSALS as error:
         raise refused(kind, error) from error
 
@@ -155,21 +147,6 @@ def refused(kind: str, error: Exception) -> Exception:
         owner=OWNER,
         hint="see the class of this type's configuration in the library for what goes together",
     )
-
-
-def needed(info: DataInfo) -> int:
-    """Positions that the longest row needs: a language model does not read the last token, which is only predicted."""
-    return info.window if info.task == "lm" else info.window + 1
-
-
-def _reserved(pad: Any) -> int:
-    """Rows of the table of positions that no token has: RoBERTa and its kin begin behind the padding's number. A type
-    that does not gets a few rows too many."""
-    return pad + 1 if isinstance(pad, int) and 0 < pad < 8 else 0
-
-
-def _own_name(cls: Any, name: str) -> str:
-    return str(cls.attribute_map.get(name, name))
 
 
 def _fit_heads(config: Any) -> None:
@@ -186,7 +163,7 @@ def _fit_heads(config: Any) -> None:
 
 
 def _fit_vocabulary(config: Any, folder: Path | None, info: DataInfo) -> None:
-    size = getattr(config, "vocab_size", None)
+    size = getattr(text_of(config), "vocab_size", None)
     if not isinstance(size, int):
         raise fail(
             PlanError,
@@ -228,8 +205,9 @@ def fits_not(limit: int, info: DataInfo) -> Exception:
 
 def _drop(config: Any, share: float) -> None:
     found = [
-        name
-        for name, value in config.to_dict().items()
+        (part, name)
+        for part in parts_of(config)
+        for name, value in part.to_dict().items()
         if ("dropout" in name or name.endswith("pdrop"))
         and isinstance(value, (int, float))
         and not isinstance(value, bool)
@@ -242,8 +220,8 @@ def _drop(config: Any, share: float) -> None:
             owner=OWNER,
             hint="leave dropout out",
         )
-    for name in found:
-        setattr(config, name, share)
+    for part, name in found:
+        setattr(part, name, share)
 
 
 def _keep(text: str, path: Path) -> None:

@@ -85,7 +85,8 @@ class FromFolder:
             if name in new or place is None:
                 continue
             shape = stored.shape(place)
-            if shape is not None and shape != tuple(weight.shape):
+            # What the library has as a scalar may be one element here.
+            if shape is not None and (shape or (1,)) != (tuple(weight.shape) or (1,)):
                 if name not in head:
                     raise self._not(f"{name} is {list(shape)} there, and {list(weight.shape)} in the model")
                 new.add(name)

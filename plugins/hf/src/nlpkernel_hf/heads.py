@@ -14,6 +14,7 @@ from nlpkernel.errors import PlanError, fail
 from nlpkernel_hf.codes import OWNER
 from nlpkernel_hf.component import Attention
 from nlpkernel_hf.configuration import REFUSALS, refused
+from nlpkernel_hf.images import TASK, has_towers, works_as_clip
 
 #: The library's classes, by our names of tasks.
 AUTO: Mapping[str, str] = {
@@ -23,6 +24,7 @@ AUTO: Mapping[str, str] = {
     "tokens": "AutoModelForTokenClassification",
     "seq2seq": "AutoModelForSeq2SeqLM",
     "pairs": "AutoModel",
+    TASK: "AutoModel",
 }
 
 
@@ -39,7 +41,7 @@ def structure(config: Any, task: str, attention: Attention) -> Any:
         # A pooler that nobody asks would have no gradient.
         options["add_pooling_layer"] = False
     try:
-        return auto.from_config(config, **options)
+        model = auto.from_config(config, **options)
     except REFUSALS as error:
         if attention != "auto" and "attention" in str(error):
             raise fail(
@@ -50,11 +52,17 @@ def structure(config: Any, task: str, attention: Attention) -> Any:
                 hint='write `attention = "auto"`',
             ) from error
         raise refused(config.model_type, error) from error
+    if task == TASK and not works_as_clip(model):
+        raise _without(config, task, "take one that works as CLIP does (clip)")
+    return model
 
 
 def _class_for(config: Any, task: str) -> Any:
     if task not in AUTO:
         raise _without(config, task, f"this component does {', '.join(AUTO)}")
+    if has_towers(config) != (task == TASK):
+        hint = "take a model of images and texts (clip)" if task == TASK else f"it is for the task {TASK!r}"
+        raise _without(config, task, hint)
     auto = getattr(transformers, AUTO[task])
     encodes_only = bool(getattr(config, "is_encoder_decoder", False)) and task != "seq2seq"
     if encodes_only and task == "pairs":

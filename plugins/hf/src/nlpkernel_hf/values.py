@@ -12,6 +12,9 @@ from transformers import PreTrainedModel
 from nlpkernel.errors import PluginError, fail
 from nlpkernel_hf.codes import OWNER
 
+#: The logarithm of the scale of likeness, in models of images and texts.
+_SCALE = "logit_scale"
+
 
 class FirstValues:
     """Fills one tensor as the library's `_init_weights` would, whatever else of the model is there.
@@ -52,6 +55,9 @@ class FirstValues:
                 torch.default_generator.set_state(generator.get_state())
                 for module, rule in self._rules(path):
                     rule(module)
+                if leaf == _SCALE and hasattr(self._model.config, f"{_SCALE}_init_value"):
+                    # Set when the library makes a model, and not by its rule.
+                    tensor.fill_(getattr(self._model.config, f"{_SCALE}_init_value"))
         finally:
             store[leaf] = placeholder
         untouched = tensor.isnan() if tensor.is_floating_point() else tensor == _least(tensor)

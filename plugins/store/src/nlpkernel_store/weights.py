@@ -18,7 +18,7 @@ _CHUNK = 1 << 22
 
 
 def model_weights(manifest: Manifest, parts: Sequence[Part], mapped: Mapped) -> dict[str, Tensor]:
-    """The model's tensors that are to be used, under its own names; those that lie in one piece are the mapped files."""
+    """The model's tensors that are to be used, under its own names; what lies in one piece is the mapped files."""
     return {
         name: whole(leaf.value)
         for name, leaf in weights_of(restore(manifest, parts, mapped).tree).items()

@@ -72,7 +72,7 @@ class Classifying:
     def loss(self, outputs: Outputs, batch: Batch) -> Sequence[Term]:
         """The summed cross entropy in nats, each row with the weight of its class, in float32. Of a smoothed label,
         each class's share has that class's own weight."""
-        logits = _logits(outputs).float()
+        logits = class_logits(outputs).float()
         weights = torch.as_tensor(self._known(), dtype=logits.dtype, device=logits.device)
         total = functional.cross_entropy(
             logits,
@@ -88,7 +88,7 @@ class Classifying:
         """Counts of one batch, float64: "loss_sum" in nats (classes count alike, and labels are not smoothed);
         "confusion" [classes * classes], the true class first; and of each bin of confidence "bin_rows", "bin_correct"
         and "bin_confidence" (summed)."""
-        return self._counts(_logits(forward(**self.inputs(batch))).double(), batch["labels"])
+        return self._counts(class_logits(forward(**self.inputs(batch))).double(), batch["labels"])
 
     def _counts(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
         real = labels != NONE
@@ -114,7 +114,7 @@ class Classifying:
         """The likeliest class of each row, and the probability of each class."""
         real = batch["lengths"] > 0
         kept = {name: tensor[real] for name, tensor in batch.items()}
-        logits = _logits(model(**self.inputs(kept))).double()
+        logits = class_logits(model(**self.inputs(kept))).double()
         answers = []
         for chances in logits.softmax(dim=-1).tolist():
             best = max(range(len(chances)), key=chances.__getitem__)
@@ -163,7 +163,12 @@ def class_weights(
         if not counts:
             return None
         return [sum(counts) / (len(counts) * max(1, count)) for count in counts]
-    given = given or {}
+    return weights_of(given or {}, labels)
+
+
+def weights_of(given: Mapping[str, float], labels: Sequence[str]) -> list[float]:
+    """Weights by name in the order of the labels, 1 for those left out. Raise DataError (TSK002) for names that are no
+    labels."""
     unknown = [name for name in given if name not in labels]
     if unknown:
         raise fail(
@@ -190,7 +195,8 @@ def _classes(rows: Sequence[Row]) -> Any:
     return classes
 
 
-def _logits(outputs: Outputs) -> Tensor:
+def class_logits(outputs: Outputs) -> Tensor:
+    """The logits of classes. Raise ValueError for a model that gives others."""
     if outputs.logits is None or outputs.logits.dim() != 2:
         raise ValueError("a model that classifies gives logits [rows, classes]")
     return outputs.logits

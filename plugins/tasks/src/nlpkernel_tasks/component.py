@@ -22,8 +22,15 @@ Main = Literal["loss", "accuracy", "f1_micro", "f1_macro", "matthews", "calibrat
 
 @component
 class Classification:
-    """One class for each row: a text has one of several labels."""
+    """One class for each row: a text has one of several labels (`fields.label`), or with `several` any number of them
+    (`fields.labels`)."""
 
+    several: bool = setting(
+        default=False, help="a text has none, one or several of the labels, each by itself"
+    )
+    threshold: float = setting(
+        default=0.5, gt=0, lt=1, help="with `several`: a label is said if its probability is above this"
+    )
     weights: Literal["balanced"] | dict[str, float] | None = setting(
         default=None,
         gt=0,
@@ -34,6 +41,16 @@ class Classification:
         default=0.0, ge=0, lt=1, help="share of each label that is spread over all classes, in training"
     )
     main: Main = setting(default="accuracy", help='the metric that "best" is judged by')
+
+    def check_settings(self) -> Iterable[tuple[str, str]]:
+        """What goes with one label each, or with several."""
+        if self.several:
+            if self.weights == "balanced":
+                yield "weights", "where a text has several labels, weights are given by name"
+            if self.main in ("matthews", "calibration_error"):
+                yield "main", f"{self.main} is a metric of texts that have one label each"
+        elif self.threshold != 0.5:
+            yield "threshold", "where a text has one label, it is the likeliest; `threshold` is for `several`"
 
     @hookimpl
     def estimate(self, facts: Facts) -> Facts:
@@ -46,6 +63,11 @@ class Classification:
         from nlpkernel_tasks.classification import Classifying, class_weights
 
         weights = class_weights(self.weights, labels, counts)
+        if self.several:
+            from nlpkernel_tasks.multilabel import Labelling
+
+            assert weights is not None, "check_settings refuses balanced ones"
+            return Labelling(labels, weights, self.smoothing, self.main, self.threshold)
         return Classifying(labels, weights, self.smoothing, self.main)
 
 
@@ -54,6 +76,9 @@ class Tokens:
     """A tag for each word: names, parts of speech, other stretches of a text. Tags of entities ("B-PER") are counted as
     entities too."""
 
+    weights: dict[str, float] | None = setting(
+        default=None, gt=0, help="weights of the tags in the loss, by name, 1 for those left out"
+    )
     smoothing: float = setting(
         default=0.0, ge=0, lt=1, help="share of each tag that is spread over all tags, in training"
     )
@@ -69,10 +94,10 @@ class Tokens:
 
     @hookimpl
     def create_task(self, run: Run, labels: Sequence[str]) -> Task:
-        """The task. Raise DataError for data without tags."""
+        """The task. Raise DataError for data without tags, and for weights of tags that it does not have."""
         from nlpkernel_tasks.tagging import Tagging
 
-        return Tagging(labels, self.smoothing, self.main)
+        return Tagging(labels, self.weights or {}, self.smoothing, self.main)
 
 
 @component
@@ -172,6 +197,48 @@ class Pairs:
         from nlpkernel_tasks.pairs import Pairing
 
         return Pairing(self.temperature, self.candidates, self.main)
+
+
+@component
+class ImageText:
+    """Which image belongs to a text, learnt by contrast with the others of a micro-batch (CLIP: Radford et al., 2021).
+    `fields.image` is the image."""
+
+    temperature: float = setting(
+        default=0.07,
+        gt=0,
+        help="what the likeness of two vectors is divided by, for a model that learns no scale",
+    )
+    candidates: int = setting(
+        default=1000,
+        ge=2,
+        help="an evaluation finds each text's own image among so many, the first of the split; all vectors are held "
+        "at once",
+    )
+    mean: tuple[float, float, float] = setting(
+        default=(0.48145466, 0.4578275, 0.40821073),
+        help="of red, green and blue (from 0 to 1), which is taken off an image; left out: CLIP's",
+    )
+    std: tuple[float, float, float] = setting(
+        default=(0.26862954, 0.26130258, 0.27577711),
+        gt=0,
+        help="of red, green and blue, which an image is divided by then; left out: CLIP's",
+    )
+    main: Literal["loss", "recall_1", "recall_5", "recall_10", "mrr"] = setting(
+        default="mrr", help='the metric that "best" is judged by'
+    )
+
+    @hookimpl
+    def estimate(self, facts: Facts) -> Facts:
+        """The task's name."""
+        return attrs.evolve(facts, task="image-text")
+
+    @hookimpl
+    def create_task(self, run: Run) -> Task:
+        """The task."""
+        from nlpkernel_tasks.image_text import ImagePairing
+
+        return ImagePairing(self.temperature, self.candidates, self.main, self.mean, self.std)
 
 
 @component

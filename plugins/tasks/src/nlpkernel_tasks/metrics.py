@@ -47,6 +47,23 @@ def of_confusion(counts: Mapping[str, Any]) -> dict[str, float | None]:
     return dict(zip(names, map(float, values), strict=True))
 
 
+def of_sets(counts: Mapping[str, Any]) -> dict[str, float | None]:
+    """The metrics of rows that have any number of labels. None for all where there was nothing to count. F1 of a label
+    that occurs neither in truth nor answers is 0."""
+    rows = float(counts["set_rows"])
+    right, true, said = np.array(counts["sets"], dtype=np.float64).reshape(3, -1)
+    names = ("loss", "accuracy", "f1_micro", "f1_macro")
+    if not rows:
+        return dict.fromkeys(names)
+    values = (
+        counts["loss_sum"] / (rows * len(true)),
+        counts["set_right"] / rows,
+        2 * right.sum() / max((true + said).sum(), 1),
+        (2 * right / np.maximum(true + said, 1)).mean(),
+    )
+    return dict(zip(names, map(float, values), strict=True))
+
+
 def _matthews(right: float, rows: float, true: Any, said: Any) -> float:
     """The correlation of labels and answers (Gorodkin, 2004)."""
     spread = (rows**2 - (said**2).sum()) * (rows**2 - (true**2).sum())

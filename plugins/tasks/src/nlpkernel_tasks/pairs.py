@@ -47,17 +47,11 @@ class Pairing:
     def batch(self, rows: Sequence[Row]) -> Batch:
         """Rows to host tensors. A row has "tokens" and "target", and may have a "number"."""
         second, sizes = need_targets(rows)
-        tokens, lengths = tokens_of(rows)
-        batch = {
-            "tokens": torch.from_numpy(tokens.astype(np.int64)),
-            "lengths": torch.from_numpy(np.array(lengths)),
+        return {
+            **self._first(rows),
             "target": torch.from_numpy(second.astype(np.int64)),
             "target_lengths": torch.from_numpy(np.array(sizes)),
         }
-        numbers = values_of(rows, "numbers", "number", np.int64)
-        if numbers is not None:
-            batch["number"] = torch.from_numpy(numbers)
-        return batch
 
     def weights(self, rows: Sequence[Row]) -> Mapping[str, float]:
         """The number of pairs."""
@@ -72,8 +66,7 @@ class Pairing:
         own is no wrong answer."""
         vectors = _vectors(outputs).float()
         scores = vectors[:, 0] @ vectors[:, 1].T * self._scaled(outputs)
-        same = (batch["target"][:, None] == batch["target"][None]).all(dim=2)
-        return (Term("loss", _contrast(scores, batch["lengths"] > 0, same)),)
+        return (Term("loss", _contrast(scores, batch["lengths"] > 0, self._same(batch))),)
 
     def evaluate(self, forward: Callable[..., Outputs], batch: Batch) -> Mapping[str, Tensor]:
         """The vectors of the batch's pairs at their places, float64 [candidates * 2 * size]; which of them there are;
@@ -117,8 +110,26 @@ class Pairing:
     def judge(self, model: nn.Module, batch: Batch, codec: Codec) -> Judged:
         """The likeness (cosine) of each pair. What is counted is not of single rows."""
         vectors = _vectors(model(**self.inputs(batch)))[batch["lengths"] > 0]
-        answers = [{"likeness": each} for each in (vectors[:, 0] * vectors[:, 1]).sum(dim=-1).tolist()]
-        return Judged({}, answers)
+        return Judged({}, self._answers(vectors))
+
+    def _first(self, rows: Sequence[Row]) -> dict[str, Tensor]:
+        """The first texts, and the numbers of the rows."""
+        tokens, lengths = tokens_of(rows)
+        batch = {
+            "tokens": torch.from_numpy(tokens.astype(np.int64)),
+            "lengths": torch.from_numpy(np.array(lengths)),
+        }
+        numbers = values_of(rows, "numbers", "number", np.int64)
+        if numbers is not None:
+            batch["number"] = torch.from_numpy(numbers)
+        return batch
+
+    def _same(self, batch: Batch) -> Tensor:
+        """What is no wrong answer to what, [rows, rows]."""
+        return (batch["target"][:, None] == batch["target"][None]).all(dim=2)
+
+    def _answers(self, vectors: Tensor) -> Sequence[Mapping[str, Any]]:
+        return [{"likeness": each} for each in (vectors[:, 0] * vectors[:, 1]).sum(dim=-1).tolist()]
 
     def _scaled(self, outputs: Outputs) -> Any:
         return self._scale if outputs.head is None else outputs.head.float()

@@ -66,6 +66,16 @@ def targets_of(rows: Sequence[Row]) -> tuple[Ids, Ids] | None:
     return tokens_of([{"tokens": row["target"]} for row in rows])
 
 
+def sets_of(rows: Sequence[Row]) -> tuple[Ids, Ids] | None:
+    """The labels of all rows, one row after another, and how many each has, int64 [rows]; None where rows have none."""
+    if hasattr(rows, "tokens"):
+        return getattr(rows, "sets", None)
+    if not all("labels" in row for row in rows):
+        return None
+    counts = np.array([len(row["labels"]) for row in rows], dtype=np.int64)
+    return np.array([each for row in rows for each in row["labels"]], dtype=np.int64), counts
+
+
 def need_targets(rows: Sequence[Row]) -> tuple[Ids, Ids]:
     """The same. Raise DataError (TSK001) where rows have none."""
     found = targets_of(rows)
@@ -73,6 +83,19 @@ def need_targets(rows: Sequence[Row]) -> tuple[Ids, Ids]:
         hint = 'write `fields = { target = ... }` and `pack = "rows"` in [data]'
         raise fail(DataError, "TSK001", "the rows have no second text", owner=OWNER, hint=hint)
     return found
+
+
+def need_images(rows: Sequence[Row]) -> Ids:
+    """The images of all rows, uint8 [rows, 3, side, side]. Raise DataError (TSK001) where rows have none."""
+    found = None
+    if hasattr(rows, "tokens"):
+        found = getattr(rows, "images", None)
+    elif all("image" in row for row in rows):
+        found = np.stack([row["image"] for row in rows])
+    if found is None:
+        hint = 'write `fields = { image = ... }`, `images = { size = 32 }` and `pack = "rows"` in [data]'
+        raise fail(DataError, "TSK001", "the rows have no image", owner=OWNER, hint=hint)
+    return np.asarray(found, dtype=np.uint8)
 
 
 def documents_of(rows: Sequence[Row]) -> Ids | None:

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from nlpkernel.errors import DataError, fail
 from nlpkernel.hookspecs.task import Judged, Term
+from nlpkernel_tasks.classification import weights_of
 from nlpkernel_tasks.codes import OWNER
 from nlpkernel_tasks.entities import entities, has_entities, kinds
 from nlpkernel_tasks.metrics import of_confusion
@@ -38,10 +39,14 @@ class Tagging:
     name = "tokens"
     truth = frozenset({"tags"})
 
-    def __init__(self, labels: Sequence[str], smoothing: float, main: str) -> None:
-        """Raise DataError (TSK001) where the data has fewer than two tags."""
+    def __init__(
+        self, labels: Sequence[str], weights: Mapping[str, float], smoothing: float, main: str
+    ) -> None:
+        """weights: of tags, by name. Raise DataError where the data has fewer than two tags (TSK001), or not those that
+        have weights (TSK002)."""
         if len(labels) < 2:
             raise _untagged(f"the data has {len(labels)} tags")
+        self._weights = np.array(weights_of(weights, labels), dtype=np.float64)
         self.main = (main, "min" if main == "loss" else "max")
         self._labels = tuple(labels)
         self._smoothing = smoothing
@@ -57,19 +62,22 @@ class Tagging:
         }
 
     def weights(self, rows: Sequence[Row]) -> Mapping[str, float]:
-        """The number of tags."""
-        return {"loss": float((_tags(rows) != NONE).sum())}
+        """The summed weights of the tags."""
+        tags = _tags(rows)
+        return {"loss": float(self._weights[tags[tags != NONE]].sum())}
 
     def inputs(self, batch: Batch) -> Mapping[str, Any]:
         """Tokens and lengths."""
         return {"tokens": batch["tokens"], "lengths": batch["lengths"]}
 
     def loss(self, outputs: Outputs, batch: Batch) -> Sequence[Term]:
-        """The summed cross entropy of the tags in nats, in float32."""
+        """The summed cross entropy of the tags in nats, each with the weight of its tag, in float32."""
         logits = _logits(outputs).float().flatten(0, 1)
+        weights = torch.as_tensor(self._weights, dtype=logits.dtype, device=logits.device)
         total = functional.cross_entropy(
             logits,
             batch["labels"].flatten(),
+            weight=weights,
             ignore_index=NONE,
             reduction="sum",
             label_smoothing=self._smoothing,

@@ -19,9 +19,8 @@ def account(run: Run, facts: Mapping[str, Any]) -> None:
     for what, number in sorted(facts["counts"].items()):
         run.count(OWNER, what, number)
     if facts["first"]:
-        message = (
-            f"records were left out ({facts['hint'].removeprefix('found: ')}); the first: {facts['first']}"
-        )
+        told = ", ".join(f"{number} {what}" for what, number in sorted(facts["counts"].items()))
+        message = f"records were left out ({told}); the first: {facts['first']}"
         run.notice(OWNER, message, level="warning")
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nlpkernel_text.cache import Cache, Entry, content_key, derived_key, owned
+from nlpkernel_text.cache import Cache, Entry, content_key, derived_key, described, owned, releases
 from nlpkernel_text.cleaning import kept
 from nlpkernel_text.cleaning.batches import batches
 from nlpkernel_text.cleaning.running import Cleaning
 from nlpkernel_text.corpus import Corpus, changed, found
+from nlpkernel_text.images.stored import Stored, content_of, decode
 from nlpkernel_text.labels import Labels
 from nlpkernel_text.reading.faults import Faults
 from nlpkernel_text.tokenizing import write_streams
@@ -52,9 +54,17 @@ class Building:
         with run.working("reading", self._bytes(), "bytes") as work:
             self.raw_key = content_key(corpus, lambda file: file.digest(work.advance))
         self.clean_key = self.raw_key
+        if text.images is not None:
+            self._seen = content_of(corpus)
+            self.clean_key = self.images_key = derived_key(
+                self.raw_key,
+                images=described(text.images),
+                content=self._seen[0],
+                libraries=releases(["pillow"]),
+            )
         if text.stages:
             stages = [owned(run, each) for each in text.stages]
-            self.clean_key = derived_key(self.raw_key, stages=stages)
+            self.clean_key = derived_key(self.clean_key, stages=stages)
         self.tokens_key = derived_key(
             self.clean_key,
             split=text.split,
@@ -66,18 +76,31 @@ class Building:
 
     @property
     def folders(self) -> Mapping[str, Path]:
-        """Where the cache has, or would have, what is made: "documents" (of a plan with stages) and "tokens"."""
+        """Where the cache has, or would have, what is made: "images" (of a plan with images), "documents" (of one with
+        stages) and "tokens"."""
+        images = {"images": self._cache.folder(self.images_key)} if self.text.images is not None else {}
         documents = {"documents": self._cache.folder(self.clean_key)} if self.text.stages else {}
-        return {**documents, "tokens": self._cache.folder(self.tokens_key)}
+        return {**images, **documents, "tokens": self._cache.folder(self.tokens_key)}
+
+    @cached_property
+    def images(self) -> Entry | None:
+        """The decoded images; None where the plan has none."""
+        if self.text.images is None:
+            return None
+        entry = self._cache.get(self.images_key, self._unchanged(self._decode))
+        self.corpus.images = Stored.open(entry)
+        return entry
 
     def cleaned(self) -> Entry | None:
         """The documents after the stages; None where the plan has none."""
         if not self.text.stages:
             return None
+        self._look()
         return self._cache.get(self.clean_key, self._unchanged(self._clean))
 
     def documents(self) -> Corpus:
         """The corpus with its documents found, after the stages where there are any."""
+        self._look()
         cleaned = self.cleaned()
         if cleaned is None:
             self._measure(Faults(self.text.on_error == "skip"))
@@ -87,6 +110,7 @@ class Building:
 
     def tokens(self) -> tuple[Entry, Entry | None]:
         """The tokens, and the cleaned documents that they are made of, where there are any."""
+        self._look()
         cleaned = self.cleaned()
         if cleaned is not None:
             self._take(cleaned)
@@ -95,6 +119,21 @@ class Building:
     def forget(self) -> int:
         """Remove all of it from the cache; the bytes that it had."""
         return sum(map(self._cache.remove, self.folders.values()))
+
+    def _look(self) -> None:
+        """Decode the images, if that is not done: documents have the numbers of theirs from then on."""
+        _ = self.images
+
+    def _decode(self, folder: Path) -> dict[str, Any]:
+        assert self.text.images is not None
+        with self.run.working("decoding images", self._bytes() + self._seen[1], "bytes") as work:
+            facts = decode(self.corpus, self.text.images, folder, work)
+        for listed, before, after in zip(
+            self.corpus.files, self._seen[0], content_of(self.corpus)[0], strict=True
+        ):
+            if before != after:
+                raise changed(f"an image of {listed.shown}")
+        return facts
 
     def _take(self, cleaned: Entry) -> None:
         documents = kept.Kept(cleaned.folder / kept.NAME, cleaned.facts["documents"])

@@ -187,7 +187,7 @@ CODES: dict[str, tuple[str, str]] = {
         "duplicates, a number of epochs, a share for validation. Leave it out, or leave `stream` out.",
     ),
     "TXT036": (
-        "some documents have a label, a weight, a target or tags, and some have none",
+        "some documents have a label, a weight, a target, tags or an image, and some have none",
         "What `fields` names is for all documents or for none. Files of plain text have none; sources of a mixture\n"
         "may name their own `fields`. The message names a file of each kind.",
     ),
@@ -196,5 +196,11 @@ CODES: dict[str, tuple[str, str]] = {
         "`evaluate` goes by the validation split that the plan names. The plan has none, or its files or settings\n"
         "have changed since the model was trained, so that the split may hold what it was trained on. Name files:\n"
         "`nlpkernel evaluate RUN --data held.jsonl`.",
+    ),
+    "TXT038": (
+        "an image cannot be read",
+        "A record names an image file that is not there (a path is relative to the folder of the records' file), or\n"
+        "the image is damaged, of a format that Pillow does not know, or of more pixels than it takes for honest.\n"
+        'Mend it, or write `on_error = "skip"` to leave the record out and count it in the report.',
     ),
 }

@@ -11,7 +11,7 @@ import attrs
 from nlpkernel import component, extension, hookimpl, setting
 from nlpkernel_text.reading.components import Plain
 from nlpkernel_text.samplers.components import Order, Shuffle
-from nlpkernel_text.settings import Caching, Source, Stream
+from nlpkernel_text.settings import Caching, Images, Source, Stream
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run
@@ -56,7 +56,11 @@ class Text:
     fields: dict[str, str] = setting(
         factory=dict,
         help='which columns are what: { text = "body", label = "stars" }, or text = "{title}. {body}"; also weight, '
-        "target (a second text), and tags (one for each word)",
+        "labels (any number), prompt (before the text, not learnt by lm), target (a second text), tags (one for each "
+        "word), and image (a path, or the bytes of an image's file)",
+    )
+    images: Images | None = setting(
+        default=None, help="how images are brought to one size, where `fields` names an image: { size = 32 }"
     )
     encoding: str = setting(
         default="utf-8", help='what text is in: a codec of Python\'s, or "auto" to find it out for each file'
@@ -143,20 +147,32 @@ class Text:
             yield "temperature", "it weighs the sources of a mixture, and there are no `sources`"
 
     def _belonging(self) -> Iterable[tuple[str, str]]:
-        """What goes with a text as a whole: a second text, and tags."""
+        """What goes with a text as a whole: a second text, tags, and an image."""
         names = {*self.fields, *(name for source in self.sources for name in source.fields or ())}
-        for name in sorted(names & {"target", "tags"}):
-            if self.pack != "rows" or (name == "target" and self.long == "split"):
+        if "image" in names and self.images is None:
+            yield "images", "`fields` names an image, and nothing its size: write images = { size = 32 }"
+        if "image" not in names and self.images is not None:
+            yield "images", "`fields` names no image: write fields = { image = ... }, or leave `images` out"
+        if "prompt" in names and self.augment:
+            yield "augment", "another wording of a text would move the end of its `prompt`"
+        if "prompt" in names and self.split == "tail":
+            yield "split", "a text that has `prompt` cannot be cut in two"
+        for name in sorted(names & {"target", "tags", "image"}):
+            if self.pack != "rows" or (name != "tags" and self.long == "split"):
                 yield (
                     "fields",
                     f"`{name}` belongs to a text that is one row: "
                     'write pack = "rows" and long = "truncate" (or "skip")',
                 )
             if self.split == "tail":
-                yield "split", f"a text that has a `{name}` cannot be cut in two"
+                yield "split", f"a text that has `{name}` cannot be cut in two"
+        if "labels" in names and self.pack != "rows":
+            yield "fields", '`labels` belong to a row of one text: write pack = "rows"'
+        if {"label", "labels"} <= names:
+            yield "fields", "a text has one `label`, or any number of `labels`, not both"
         if "tags" in names:
-            for other in sorted(names & {"target", "label"}):
-                yield "fields", f"a text has `tags` or a `{other}`, not both"
+            for other in sorted(names & {"target", "label", "labels", "prompt"}):
+                yield "fields", f"a text has `tags` or `{other}`, not both"
             for name in ("stages", "augment"):
                 if getattr(self, name):
                     yield name, "tags belong to the words as they are read, which are not changed"
@@ -169,7 +185,7 @@ class Text:
                 "sampling",
                 'a stream is read in order: write "shuffle" (drawn from `buffer` rows) or "order"',
             )
-        for name in ("label", "weight", "target", "tags"):
+        for name in ("label", "labels", "weight", "target", "tags", "prompt", "image"):
             if name in self.fields or any(name in (source.fields or ()) for source in self.sources):
                 yield "fields", f"the rows of a stream have no {name}"
         if any(source.weight for source in self.sources) or self.temperature != 1:
@@ -189,8 +205,10 @@ class Text:
 
     @hookimpl
     def estimate(self, facts: Facts) -> Facts:
-        """Rows are as long as the window."""
-        return attrs.evolve(facts, window=self.window)
+        """Rows are as long as the window, and images as large as all."""
+        return attrs.evolve(
+            facts, window=self.window, image=None if self.images is None else self.images.size
+        )
 
     @hookimpl
     def open_data(self, run: Run) -> Data:

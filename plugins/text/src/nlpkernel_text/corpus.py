@@ -12,7 +12,7 @@ from nlpkernel.errors import DataError, Place, fail
 from nlpkernel.hookspecs.reader import Records
 from nlpkernel.sampling import key, permute
 from nlpkernel_text.chunks import Chunk
-from nlpkernel_text.fields import TARGET
+from nlpkernel_text.fields import PROMPT, TARGET, Taking
 from nlpkernel_text.origins import Listed, Origin, origins, own_files
 from nlpkernel_text.reading.faults import Faults, Skipped
 from nlpkernel_text.reading.records import read
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nlpkernel.context import Run, Task
     from nlpkernel_text.cleaning.kept import Kept
     from nlpkernel_text.component import Text
+    from nlpkernel_text.images.stored import Stored
 
 #: Which documents are held out does not depend on the run's seed: runs with other seeds stay comparable.
 _HOLD_OUT = key(0x7E57)
@@ -68,6 +69,8 @@ class Corpus:
         self.size = Size()
         #: The documents after the stages, where there are any.
         self._kept: Kept | None = None
+        #: The images of the documents, where they have any and these are decoded.
+        self.images: Stored | None = None
 
     def measure(self, faults: Faults, task: Task) -> None:
         """Read everything once: count, and find what cannot be read. Raise DataError where there is nothing."""
@@ -75,7 +78,7 @@ class Corpus:
         for number in range(len(self.files)):
             documents = characters = told = 0
             try:
-                for chunk in self._read(number, faults):
+                for chunk in self.read(number, faults):
                     documents += len(chunk.texts) - (not chunk.opens)
                     length = sum(map(len, chunk.texts))
                     characters += length
@@ -91,7 +94,8 @@ class Corpus:
                 size.characters += characters
         size.skipped = frozenset(skipped)
         self.size = size
-        self._check(found(faults))
+        broken = 0 if self.images is None else self.images.broken
+        self._check(found(faults) or (f"found: {broken} broken images" if broken else None))
 
     def cleaned(self, kept: Kept, hint: str | None) -> None:
         """Take the documents from here, cleaned, instead of from the files. Raise DataError where there is nothing;
@@ -117,18 +121,19 @@ class Corpus:
                 yield Piece("validation", number, chunk)
 
     def texts(self) -> Iterator[str]:
-        """The texts of the training split, the second ones too; long documents in pieces."""
+        """The texts of the training split, the second ones and the prompts too; long documents in pieces."""
         for piece in self.pieces():
             if piece.split == "train":
                 yield from piece.chunk.texts
-                yield from piece.chunk.columns.get(TARGET, ())
+                for name in (TARGET, PROMPT):
+                    yield from piece.chunk.columns.get(name, ())
 
     def chunks(self, number: int) -> Iterator[Chunk]:
         """The documents of one file. What is left out has been told of before."""
         if self._kept is not None:
             yield from self._kept.chunks(number)
         elif number not in self.size.skipped:
-            yield from self._read(number, Faults(self.text.on_error == "skip"))
+            yield from self.read(number, Faults(self.text.on_error == "skip"))
 
     def raw(self, faults: Faults, advance: Callable[[int], object]) -> Iterator[tuple[int, Chunk]]:
         """All documents as their files have them, each with the number of its file. `advance` is told of bytes."""
@@ -145,7 +150,7 @@ class Corpus:
         """The documents of one file as it has them; one that cannot be read to its end is left out."""
         whole: list[Chunk] = []
         try:
-            for chunk in self._read(number, faults):
+            for chunk in self.read(number, faults):
                 whole.append(chunk)
                 if chunk.closes:
                     yield from whole
@@ -194,11 +199,15 @@ class Corpus:
 
     # -- read ----------------------------------------
 
-    def _read(self, number: int, faults: Faults) -> Iterator[Chunk]:
+    def read(self, number: int, faults: Faults, taking: Taking | None = None) -> Iterator[Chunk]:
+        """The documents of one file as it has them, with their images as `taking` numbers them, or as they are numbered
+        already. Raise Skipped where it cannot be read to its end and is left out."""
         listed = self.files[number]
+        if taking is None and self.images is not None:
+            taking = self.images.taking(number)
         for records in read(listed.reader, listed.file, listed.fields.columns, faults):
             for part in _apart(records):
-                chunk = listed.fields.chunk(part, listed.shown, listed.reader.unit, faults)
+                chunk = listed.fields.chunk(part, listed.shown, listed.reader.unit, faults, taking)
                 if chunk.texts:
                     yield chunk
                 elif not (part.opens and part.closes):

@@ -14,11 +14,11 @@ from nlpkernel.hookspecs.communicator import Requirements
 from nlpkernel.hookspecs.data import Microbatch
 from nlpkernel.sampling import key
 from nlpkernel_text.accounts import OWNER
-from nlpkernel_text.ahead import Ahead
 from nlpkernel_text.length import steps_for
 from nlpkernel_text.packing import Packer
 from nlpkernel_text.recent import Recent
 from nlpkernel_text.rows import Rows
+from nlpkernel_text.windows_ahead import WindowsAhead
 
 if TYPE_CHECKING:
     from nlpkernel.context import Run
@@ -180,7 +180,7 @@ class TextData(PackedData):
         self._train = self.packers["train"]
         self.sampler = sampler
         self._augmenting = augmenting
-        self._ahead = Ahead(self._whole) if augmenting is not None else None
+        self._ahead = WindowsAhead(self._whole) if augmenting is not None else None
         #: The epochs whose dropped rows are accounted for.
         self._epochs: set[int] = set()
         self._count = common["run"].count

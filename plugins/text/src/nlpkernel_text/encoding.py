@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 class Encoded(NamedTuple):
     """The tokens of some texts: ids one after the other, and how many each text has. words: how many each word has, of
-    texts that are tagged. targets: the same of their second texts."""
+    texts that are tagged. targets: the same of their second texts. prompts: how many of each text's tokens are of what
+    stands before it."""
 
     tokens: Flat
     words: Ids | None = None
     targets: Flat | None = None
+    prompts: Ids | None = None
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> Flat:
@@ -32,6 +34,22 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> Flat:
     counts = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
     ids, sizes = _flat(tokenizer, [part for each in parts for part in each])
     return ids, np.add.reduceat(sizes, counts.cumsum() - counts)
+
+
+def encode_behind(tokenizer: Tokenizer, prompts: Sequence[str], texts: Sequence[str]) -> tuple[Flat, Ids]:
+    """The tokens of texts, each behind its prompt, and how many the prompt has. Both are encoded for themselves, so
+    that no token reaches over the seam."""
+    before, counts = encode(tokenizer, prompts)
+    behind, sizes = encode(tokenizer, texts)
+    both = counts + sizes
+    ids = np.empty(len(before) + len(behind), dtype=np.result_type(before, behind))
+    ends = both.cumsum()
+    is_prompt = np.zeros(len(ids) + 1, dtype=np.int64)
+    np.add.at(is_prompt, ends - both, 1)
+    np.add.at(is_prompt, ends - sizes, -1)
+    where = is_prompt[:-1].cumsum() > 0
+    ids[where], ids[~where] = before, behind
+    return (ids, both), counts
 
 
 def encode_words(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> tuple[Flat, Ids]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import attrs
@@ -12,19 +12,29 @@ import attrs
 from nlpkernel.errors import Place
 from nlpkernel.hookspecs.reader import Faults, Records
 from nlpkernel_text.chunks import Chunk
+from nlpkernel_text.images import decoding
 from nlpkernel_text.reading.columns import BROKEN, EMPTY
 from nlpkernel_text.reading.plain import COLUMN
 
 #: What a document has to have.
 TEXT, LABEL, WEIGHT = "text", "label", "weight"
+#: Any number of labels.
+LABELS = "labels"
 #: A second text that belongs to the first; and a label for each word of the text.
 TARGET, TAGS = "target", "tags"
+#: A text that stands before the text, and that a language model does not learn to say.
+PROMPT = "prompt"
+#: An image that belongs to the text.
+IMAGE = "image"
 #: The words of a text that has tags. No field of a plan, but made of its text.
 WORDS = "words"
 
 _HOLE = re.compile(r"\{([^{}]*)\}")
 
 Unit = Literal["line", "record"]
+#: The number of an image, of what a record has for it and where that stands; None for one that cannot be read, which
+#: has been told of. Asked once for each document that nothing else is wrong with, in their order.
+Taking = Callable[[Any, Place], int | None]
 
 
 class Template(NamedTuple):
@@ -59,7 +69,7 @@ class Template(NamedTuple):
 
 @attrs.frozen
 class Fields:
-    """Which columns a plan takes, by what they are for: "text", "label", "weight", or a name that a stage asks for.
+    """Which columns a plan takes, by what they are for: "text", "label", "image", or a name that a stage asks for.
     words: texts are taken as words, as those that have tags always are."""
 
     templates: Mapping[str, Template]
@@ -76,11 +86,13 @@ class Fields:
         """The columns that are needed, each once."""
         return tuple(dict.fromkeys(column for each in self.templates.values() for column in each.columns))
 
-    def chunk(self, records: Records, shown: str, unit: Unit, faults: Faults) -> Chunk:
+    def chunk(
+        self, records: Records, shown: str, unit: Unit, faults: Faults, taking: Taking | None = None
+    ) -> Chunk:
         """The documents of some records; it may be none. One whose text is empty is left out and counted; one that
         cannot be used is broken: its text is no text, its label neither text nor a whole number, its weight no number
         above 0, its tags not one for each of its words. In formats whose `unit` are records, a text that is null is an
-        empty one."""
+        empty one. An image becomes what `taking` makes of it; without that, what can be shown of it."""
         template = self.templates[TEXT]
         if len(self.templates) == 1 and template.alone and not self.words:
             texts = records.columns[template.columns[0]]
@@ -93,7 +105,12 @@ class Fields:
         places = []
         for number, place in enumerate(records.places):
             row = {column: values[number] for column, values in records.columns.items()}
-            document = self._document(row, Place(shown, place, 1), unit, faults)
+            at = Place(shown, place, 1)
+            document = self._document(row, at, unit, faults)
+            if document is not None and taking is not None and IMAGE in document:
+                document[IMAGE] = taking(self.templates[IMAGE].fill(row), at)
+                if document[IMAGE] is None:
+                    continue
             if document is not None:
                 places.append(place)
                 for name, value in document.items():
@@ -105,24 +122,28 @@ class Fields:
     ) -> dict[str, Any] | None:
         found: dict[str, Any] = {}
         for name, template in self.templates.items():
-            value = template.fill(row)
+            value = given = template.fill(row)
             if name == TEXT and self.words:
                 found[WORDS], wrong = _words(value)
                 value = " ".join(found[WORDS])
-            elif name in (TEXT, TARGET):
+            elif name in (TEXT, TARGET, PROMPT):
                 if value is None and unit == "record":
                     value = ""
                 wrong = None if isinstance(value, str) else "is no text but"
+            elif name == LABELS:
+                value, wrong = _labels(value)
             elif name == TAGS:
                 value, wrong = _tags(value, len(found[WORDS]))
             else:
                 wrong = _CHECKS[name](value) if name in _CHECKS else None
             if wrong is not None:
-                shown = json.dumps(value, default=repr)[:40]
+                shown = json.dumps(given, default=repr)[:40]
                 what = f"the value of {template.columns[0]!r} {wrong} {shown}"
                 faults.broken(BROKEN, "TXT005", what, place)
                 return None
-            found[name] = value if name in (TEXT, TAGS) else _simple(value)
+            if name == IMAGE:
+                value = decoding.shown(value)
+            found[name] = value if name in (TEXT, TAGS, LABELS) else _simple(value)
         if not found[TEXT] or found.get(TARGET) == "":
             faults.count(EMPTY)
             return None
@@ -156,6 +177,15 @@ def _tags(value: Any, words: int) -> tuple[list[Any], str | None]:
     return list(tags), wrong
 
 
+def _labels(value: Any) -> tuple[list[Any], str | None]:
+    """Labels, each once, of a list of them or a text with commas between them; and what is wrong with them."""
+    if isinstance(value, str):
+        value = [name for name in map(str.strip, value.split(",")) if name]
+    if not isinstance(value, (list, tuple)) or any(map(_no_label, value)):
+        return [], "is no list of labels but"
+    return list(dict.fromkeys(value)), None
+
+
 def _no_label(value: object) -> str | None:
     good = isinstance(value, (str, int)) and value != ""
     return None if good else "is no label, which is a text or a whole number, but"
@@ -169,4 +199,8 @@ def _no_weight(value: object) -> str | None:
     return None if 0 < number < float("inf") else "is no weight, which is a number above 0, but"
 
 
-_CHECKS = {LABEL: _no_label, WEIGHT: _no_weight}
+def _no_image(value: object) -> str | None:
+    return "is no image, which is a path or bytes, but" if decoding.given(value) is None else None
+
+
+_CHECKS = {LABEL: _no_label, WEIGHT: _no_weight, IMAGE: _no_image}

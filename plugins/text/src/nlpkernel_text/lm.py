@@ -25,10 +25,11 @@ IGNORED = -100
 
 
 class LanguageModelling:
-    """Each token predicts the next one of its document.
+    """Each token predicts the next one of its document, if that is not of its prompt.
 
-    A batch has "tokens" and "labels", int64 [rows, width]; the label of a token is its next one, or -100
-    where it has none: at the end of a document, and in padding, which is told by length and never by its id.
+    A batch has "tokens" and "labels", int64 [rows, width]; the label of a token is its next one, or -100 where that
+    does not count: at the end of a document, before a token of a prompt, and in padding, which is told by length and
+    never by its id.
     Where documents are isolated there are "positions", from 0 in each document, and "documents", from 0 in
     each row: a token sees those of its own document. Evaluation batches may have "bytes", int64 [rows]: bytes
     of text that the counted labels stand for.
@@ -46,6 +47,8 @@ class LanguageModelling:
         labels = block[:, 1:].astype(np.int64)
         if padding is not None:
             labels[padding[:, 1:]] = IGNORED
+        if packed is not None and (prompted := packed.prompted) is not None:
+            labels[prompted[:, 1:]] = IGNORED
         batch = {"tokens": torch.from_numpy(tokens), "labels": torch.from_numpy(labels)}
         if documents is not None:
             labels[documents[:, 1:] != documents[:, :-1]] = IGNORED

@@ -44,6 +44,8 @@ def open_text(text: Text, run: Run, building: Building | None = None) -> Data:
     if cleaned is not None:
         account_stages(run, cleaned.facts)
         account(run, cleaned.facts)
+    if building.images is not None:
+        account(run, building.images.facts)
     account(run, entry.facts)
     tokenizer = run.ask(text.tokenizer, "load_tokenizer", saved=(entry.folder / TOKENIZER).read_bytes())
     labels = tuple(entry.facts["labels"])
@@ -68,6 +70,7 @@ def open_text(text: Text, run: Run, building: Building | None = None) -> Data:
         window=text.window,
         fingerprint=fingerprint,
         labels=labels,
+        image=None if text.images is None else text.images.size,
         splits={
             name: SplitInfo(
                 samples=packer.samples, documents=len(packer.stream.starts), tokens=len(packer.stream.tokens)
@@ -156,7 +159,8 @@ def _packers(text: Text, run: Run, corpus: Corpus, entry: Entry, tokenizer: Toke
     for name in ("train", "validation"):
         if name == "validation" and not (text.share or corpus.own):
             continue
-        stream = open_stream(entry.folder, name, entry.facts["type"])
+        pixels = None if corpus.images is None else corpus.images.pixels
+        stream = open_stream(entry.folder, name, entry.facts["type"], pixels)
         packers[name] = packer_of(text, run, name, stream, tokenizer)
         if not packers[name].samples:
             where = corpus.described() if name == "train" or text.share else f"{corpus.own} validation files"

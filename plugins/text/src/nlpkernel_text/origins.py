@@ -10,7 +10,7 @@ import attrs
 from nlpkernel.errors import DataError, fail
 from nlpkernel.hookspecs.reader import Reader
 from nlpkernel_text.accounts import OWNER
-from nlpkernel_text.fields import Fields
+from nlpkernel_text.fields import IMAGE, Fields
 from nlpkernel_text.reading.by_name import ByName
 from nlpkernel_text.reading.components import Auto
 from nlpkernel_text.reading.faults import Faults
@@ -104,8 +104,11 @@ def _listed(
 ) -> tuple[Listed, ...]:
     reader: Reader = run.ask(format, "create_reader")
     fields, plain = Fields.of(written, words=words), Fields.of({}, words=words)
+    image = fields.templates.get(IMAGE)
     listed = []
     for file in files:
+        if image is not None and image.alone:
+            file = attrs.evolve(file, binary=frozenset(image.columns))
         mine = reader.of(file) if isinstance(reader, ByName) else reader
         # Plain text among other files has its text and nothing else.
         bare = isinstance(reader, ByName) and file.format == "text"

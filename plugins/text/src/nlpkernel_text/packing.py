@@ -157,6 +157,10 @@ class RowPacker(Packer):
         if self.stream.targets is not None:
             over |= np.diff(self.stream.targets.starts) > self.window
         self.longer = int(over.sum())
+        #: Documents whose prompt alone fills a row, so that nothing of them is learnt.
+        self.filled = 0
+        if self.stream.prompts is not None:
+            self.filled = int((np.asarray(self.stream.prompts) > self.window).sum())
         if self.long == "skip":
             keep &= ~over
         begins, sizes, documents = begins[keep], sizes[keep], documents[keep]
@@ -177,7 +181,8 @@ class RowPacker(Packer):
         """What of the documents is in no row, by its name in the report."""
         done = {"split": None, "truncate": "truncated", "skip": "skipped"}[self.long]
         longer = {f"documents longer than the window, {done}": self.longer} if done else {}
-        return {"documents of one token": self.short, **longer}
+        filled = {"documents whose prompt fills the window": self.filled}
+        return {"documents of one token": self.short, **longer, **(filled if self.filled else {})}
 
     @property
     def labels(self) -> Ids | None:

@@ -18,16 +18,16 @@ class Rows(Sequence[Mapping[str, Any]]):
     """Some rows of a split, as a task gets them: a sequence of mappings, with arrays of all rows beside it.
 
     A row is `window` tokens and the one that follows them, so that each token has a next one; a row at the end of a
-    stream or document may be shorter, and a row of no tokens is padding. As a mapping it has "tokens", without
-    padding; "key", a number for what a task draws; in an evaluation "number", its own; where documents are isolated,
+    stream or document may be shorter, and a row of no tokens is padding. As a mapping it has "tokens", without padding;
+    "key", a number for what a task draws; in an evaluation "number", its own; where documents are isolated,
     "documents": the number of each token's document, from 0; where each row is of one document, what that has: "label",
-    the number of its class, "tags", those of its tokens, and "target", the tokens of its second text. Nothing is
-    gathered before it is asked for.
-    """
+    the number of its class, "labels", those of any number of them, "prompt", how many tokens are of one, "tags", those
+    of its tokens, "target", the tokens of its second text, and "image". Nothing is gathered before it is asked for."""
 
     __slots__ = (
         "_block",
         "_documents",
+        "_images",
         "_tags",
         "_targets",
         "drawn",
@@ -64,6 +64,7 @@ class Rows(Sequence[Mapping[str, Any]]):
         self._documents: Ids | None = None
         self._tags: Ids | None = None
         self._targets: tuple[Ids, Ids] | None = None
+        self._images: Ids | None = None
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -87,7 +88,16 @@ class Rows(Sequence[Mapping[str, Any]]):
 
     @property
     def counted(self) -> int:
-        """Tokens that are predicted: those that follow another of their document."""
+        """Tokens that are predicted: those that follow another of their document, and are not of a prompt."""
+        prompted = self.prompted
+        if prompted is not None:
+            # One that is no other token's next, or is padding, is not predicted in any case.
+            counted = ~prompted[:, 1:]
+            if (padding := self.padding) is not None:
+                counted &= ~padding[:, 1:]
+            if self.isolated:
+                counted &= self.documents[:, 1:] == self.documents[:, :-1]
+            return int(counted.sum())
         if not self.isolated:
             return self.used
         ends = self.starts + (self.packer.window + 1 if self.lengths is None else np.maximum(self.lengths, 1))
@@ -121,6 +131,34 @@ class Rows(Sequence[Mapping[str, Any]]):
         return found
 
     @property
+    def prompted(self) -> Ids | None:
+        """Whether each token of `tokens` is of a prompt, bool; None where the data has none."""
+        prompts = self.packer.stream.prompts
+        if prompts is None:
+            return None
+        begun = self.packer.stream.starts
+        at = self.starts[:, None] + np.arange(self.tokens.shape[1])
+        if self.of is None:
+            document = np.searchsorted(begun, at, side="right") - 1
+        else:
+            document = np.maximum(self.of, 0)[:, None]
+        found: Ids = at < begun[document] + prompts[document]
+        return found
+
+    @property
+    def sets(self) -> tuple[Ids, Ids] | None:
+        """The numbers of the rows' labels, one row after another, int64, and how many each row has, int64 [rows]; None
+        where the data has none."""
+        sets = self.packer.stream.sets
+        if sets is None or self.of is None:
+            return None
+        real = np.maximum(self.of, 0)
+        begins = sets.starts[real]
+        sizes = np.where(self.of < 0, 0, sets.starts[real + 1] - begins)
+        at = np.arange(int(sizes.sum())) + np.repeat(begins - (sizes.cumsum() - sizes), sizes)
+        return sets.numbers[at].astype(np.int64), sizes
+
+    @property
     def tags(self) -> Ids | None:
         """The number of each token's tag, int64 like `tokens`, -1 for those without; None where the data has none."""
         tags = self.packer.stream.tags
@@ -145,6 +183,15 @@ class Rows(Sequence[Mapping[str, Any]]):
             block[columns >= sizes[:, None]] = self.packer.pad
             self._targets = block, sizes
         return self._targets
+
+    @property
+    def images(self) -> Ids | None:
+        """The image of each row, uint8 [rows, 3, size, size], black for padding; None where the data has none."""
+        images = self.packer.stream.images
+        if self._images is None and images is not None and self.of is not None:
+            self._images = images.pixels[images.numbers[np.maximum(self.of, 0)]]
+            self._images[self.of < 0] = 0
+        return self._images
 
     @property
     def keys(self) -> Ids:
@@ -181,10 +228,17 @@ class Rows(Sequence[Mapping[str, Any]]):
             row["documents"] = self.documents[index][:length]
         if self.classes is not None:
             row["label"] = int(self.classes[index])
+        if (prompted := self.prompted) is not None:
+            row["prompt"] = int(prompted[index][:length].sum())
+        if (sets := self.sets) is not None:
+            end = int(sets[1][: index + 1].sum())
+            row["labels"] = sets[0][end - int(sets[1][index]) : end]
         if (tags := self.tags) is not None:
             row["tags"] = tags[index][:length]
         if (targets := self.targets) is not None:
             row["target"] = targets[0][index][: targets[1][index]]
+        if (images := self.images) is not None:
+            row["image"] = images[index]
         return row
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:

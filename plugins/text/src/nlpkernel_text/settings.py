@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from nlpkernel import extension, setting
 from nlpkernel.components import settings
@@ -43,6 +43,18 @@ class Stream:
     )
     ahead: int = setting(
         default=4, ge=0, help="batches of documents that are read and tokenized ahead, by a thread of its own"
+    )
+
+
+@settings
+class Images:
+    """How the images that belong to texts are brought to one size. They are decoded once, into the cache."""
+
+    size: int = setting(ge=1, help="pixels of a side")
+    fit: Literal["crop", "stretch"] = setting(
+        default="crop",
+        help="crop: the shorter side becomes `size`, and of the longer one its middle is kept; stretch: both sides "
+        "become `size`",
     )
 
 

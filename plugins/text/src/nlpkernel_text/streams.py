@@ -10,7 +10,7 @@ import numpy as np
 
 from nlpkernel_text.chunks import Chunk
 from nlpkernel_text.encoding import Encoded
-from nlpkernel_text.fields import LABEL, TAGS, TARGET, WEIGHT
+from nlpkernel_text.fields import IMAGE, LABEL, LABELS, PROMPT, TAGS, TARGET, WEIGHT
 from nlpkernel_text.labels import Labels
 from nlpkernel_text.tokenizers.encoders import Ids
 
@@ -26,12 +26,12 @@ class Stream:
     """The tokens of a split, its documents one after the other, each followed by the end token if there is
     one.
 
-    tokens: uint16 or uint32. starts: int64, where each document begins. where: uint32 [documents, 2], file
-    (by its number) and place in it of each document. labels: int32, the number of each document's class; weights:
-    float64, how often it should come; tags: int32, the number of each token's tag, -1 for one without; None where the
-    plan names no field for them. targets: the second text of each document. texts: the documents as text; None where
-    nobody needs it.
-    """
+    tokens: uint16 or uint32. starts: int64, where each document begins. where: uint32 [documents, 2], file (by its
+    number) and place in it of each document. labels: int32, the number of each document's class; weights: float64, how
+    often it should come; tags: int32, the number of each token's tag, -1 for one without; None where the plan names no
+    field for them. targets: the second text of each document. images: its image. sets: its labels, where it may have
+    any number of them. prompts: int32, how many tokens of each are of its prompt. texts: the documents as text; None
+    where nobody needs it."""
 
     tokens: Ids
     starts: Ids
@@ -41,6 +41,9 @@ class Stream:
     tags: Ids | None = None
     targets: Targets | None = None
     texts: Texts | None = None
+    images: Images | None = None
+    sets: Sets | None = None
+    prompts: Ids | None = None
 
 
 @attrs.frozen(eq=False)
@@ -50,6 +53,24 @@ class Targets:
 
     tokens: Ids
     starts: Ids
+
+
+@attrs.frozen(eq=False)
+class Sets:
+    """The labels of documents, one document after another: numbers int32; starts: int64, where those of each document
+    begin, and the end of all."""
+
+    numbers: Ids
+    starts: Ids
+
+
+@attrs.frozen(eq=False)
+class Images:
+    """Images of documents. pixels: uint8 [images, 3, size, size], of both splits. numbers: int64, which of them each
+    document has."""
+
+    pixels: Ids
+    numbers: Ids
 
 
 @attrs.frozen(eq=False)
@@ -68,8 +89,8 @@ class Texts:
 
 class StreamWriter:
     """Writes the stream of one split to `<name>.tokens`, `.starts` and `.where` in a folder; to `.labels`, `.weights`,
-    `.tags`, `.targets` and `.ends` (of targets) where documents have them, and to `.texts` and `.bounds` with
-    `texts`."""
+    `.tags`, `.prompts` (how long they are), `.images` (their numbers), `.targets` and `.ends` (of targets), `.sets` and
+    `.set_ends` (of labels) where documents have them, and to `.texts` and `.bounds` with `texts`."""
 
     def __init__(
         self, folder: Path, name: Split, tokenizer: Tokenizer, labels: Labels, *, texts: bool = False
@@ -84,7 +105,7 @@ class StreamWriter:
             self._file(part)
         self._open = False
         self._bytes = 0
-        self._targets = 0
+        self._targets = self._in_sets = 0
         self.length = 0
         self.documents = 0
 
@@ -119,16 +140,22 @@ class StreamWriter:
         places[:, 0] = file
         places[:, 1] = np.asarray(chunk.lines)[begun]
         places.tofile(self._files["where"])
-        for column in (LABEL, WEIGHT, TAGS, TARGET):
+        for column in (LABEL, LABELS, WEIGHT, TAGS, TARGET, PROMPT, IMAGE):
             if any(chunk.texts):
                 self._labels.expect(column, column in chunk.columns, chunk.lines[0], shown)
         if LABEL in chunk.columns:
             train = self._name == "train"
             numbers = self._labels.number(chunk.columns[LABEL], train, chunk.lines, shown)
             numbers[begun].tofile(self._file("labels"))
+        if LABELS in chunk.columns:
+            self._add_sets(chunk, shown, begun)
         if WEIGHT in chunk.columns:
             weights = np.array([float(value) for value in chunk.columns[WEIGHT]])
             weights[begun].tofile(self._file("weights"))
+        if IMAGE in chunk.columns:
+            np.array(chunk.columns[IMAGE], dtype=np.int64)[begun].tofile(self._file("images"))
+        if encoded.prompts is not None:
+            encoded.prompts[begun].astype(np.int32).tofile(self._file("prompts"))
         if encoded.targets is not None:
             self._add_targets(*encoded.targets, begun)
         if self._texts:
@@ -148,7 +175,7 @@ class StreamWriter:
         """Give each label the number that `numbers` has for it. After `close`."""
         # That of a token without a tag, -1, stays.
         settled = np.append(numbers, -1).astype(np.int32)
-        for part in ("labels", "tags"):
+        for part in ("labels", "tags", "sets"):
             if part in self._files:
                 path = self._folder / f"{self._name}.{part}"
                 settled[np.fromfile(path, dtype=np.int32)].tofile(path)
@@ -170,6 +197,17 @@ class StreamWriter:
         real = encoded.words > 0
         tags[begins[real]] = numbers[real]
         return tags
+
+    def _add_sets(self, chunk: Chunk, shown: str, begun: Ids) -> None:
+        sets = [each for each, real in zip(chunk.columns[LABELS], begun.tolist(), strict=True) if real]
+        lines = [line for line, real in zip(chunk.lines, begun.tolist(), strict=True) if real]
+        flat = [label for each in sets for label in each]
+        places = [line for line, each in zip(lines, sets, strict=True) for _ in each]
+        numbers = self._labels.number(flat, self._name == "train", places, shown)
+        numbers.tofile(self._file("sets"))
+        sizes = np.fromiter(map(len, sets), dtype=np.int64, count=len(sets))
+        (self._in_sets + sizes.cumsum()).tofile(self._file("set_ends"))
+        self._in_sets += len(flat)
 
     def _add_targets(self, ids: Ids, sizes: Ids, begun: Ids) -> None:
         # A tokenizer's own type may have no room for the end.
@@ -195,8 +233,8 @@ class StreamWriter:
         return self._files[part]
 
 
-def open_stream(folder: Path, name: str, type: str) -> Stream:
-    """Map the files that a StreamWriter left."""
+def open_stream(folder: Path, name: str, type: str, pixels: Ids | None = None) -> Stream:
+    """Map the files that a StreamWriter left. pixels: of the images that its documents have the numbers of."""
 
     def mapped(part: str, type: Any) -> Ids | None:
         path = folder / f"{name}.{part}"
@@ -204,6 +242,8 @@ def open_stream(folder: Path, name: str, type: str) -> Stream:
 
     content, bounds = mapped("texts", np.uint8), mapped("bounds", np.int64)
     targets, ends = mapped("targets", type), mapped("ends", np.int64)
+    sets, set_ends = mapped("sets", np.int32), mapped("set_ends", np.int64)
+    images = None if pixels is None else mapped("images", np.int64)
     return Stream(
         _map(folder / f"{name}.tokens", np.dtype(type)),
         _map(folder / f"{name}.starts", np.dtype(np.int64)),
@@ -213,6 +253,9 @@ def open_stream(folder: Path, name: str, type: str) -> Stream:
         mapped("tags", np.int32),
         None if targets is None or ends is None else Targets(targets, np.concatenate(([0], ends))),
         None if content is None or bounds is None else Texts(content, bounds),
+        None if pixels is None or images is None else Images(pixels, images),
+        None if sets is None or set_ends is None else Sets(sets, np.concatenate(([0], set_ends))),
+        mapped("prompts", np.int32),
     )
 
 

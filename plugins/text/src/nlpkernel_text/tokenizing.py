@@ -12,8 +12,8 @@ import attrs
 import numpy as np
 
 from nlpkernel.errors import DataError
-from nlpkernel_text.encoding import Encoded, encode, encode_words, refused_at
-from nlpkernel_text.fields import TARGET, WORDS
+from nlpkernel_text.encoding import Encoded, encode, encode_behind, encode_words, refused_at
+from nlpkernel_text.fields import PROMPT, TARGET, WORDS
 from nlpkernel_text.labels import Labels
 from nlpkernel_text.streams import SPLITS, Split, StreamWriter
 from nlpkernel_text.tokenizers.encoders import Flat, Ids
@@ -67,7 +67,8 @@ def _divided(encoded: Encoded, pieces: list[Piece]) -> Iterator[Encoded]:
     none = [None] * len(pieces)
     words = none if encoded.words is None else np.split(encoded.words, _words_of(pieces).cumsum()[:-1])
     targets = none if encoded.targets is None else _parts(encoded.targets, counts)
-    return map(Encoded, tokens, words, targets)
+    prompts = none if encoded.prompts is None else np.split(encoded.prompts, counts.cumsum()[:-1])
+    return map(Encoded, tokens, words, targets, prompts)
 
 
 def _parts(flat: Flat, counts: Ids) -> list[Flat]:
@@ -128,14 +129,16 @@ def _encode(corpus: Corpus, tokenizer: Tokenizer, pieces: list[Piece]) -> Encode
     try:
         if WORDS in columns:
             return Encoded(*encode_words(tokenizer, _column(pieces, WORDS)))
-        tokens = encode(tokenizer, [text for piece in pieces for text in piece.chunk.texts])
-        return Encoded(
-            tokens, None, encode(tokenizer, _column(pieces, TARGET)) if TARGET in columns else None
-        )
+        all_texts = [text for piece in pieces for text in piece.chunk.texts]
+        targets = encode(tokenizer, _column(pieces, TARGET)) if TARGET in columns else None
+        if PROMPT in columns:
+            tokens, prompts = encode_behind(tokenizer, _column(pieces, PROMPT), all_texts)
+            return Encoded(tokens, None, targets, prompts)
+        return Encoded(encode(tokenizer, all_texts), None, targets)
     except DataError as error:
         for piece in pieces:
             shown = corpus.files[piece.file].shown
-            for texts in (piece.chunk.texts, piece.chunk.columns.get(TARGET)):
+            for texts in (piece.chunk.texts, *map(piece.chunk.columns.get, (TARGET, PROMPT))):
                 place = texts and refused_at(tokenizer, texts, piece.chunk.lines, shown)
                 if place:
                     raise place from error

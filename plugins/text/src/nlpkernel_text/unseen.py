@@ -12,7 +12,7 @@ import numpy as np
 from nlpkernel.errors import DataError, fail
 from nlpkernel_text.accounts import account, account_stages
 from nlpkernel_text.building import Building, Known
-from nlpkernel_text.fields import LABEL, TAGS, TARGET, WEIGHT
+from nlpkernel_text.fields import LABEL, LABELS, TAGS, TARGET, WEIGHT
 from nlpkernel_text.opening import open_text, packer_of
 from nlpkernel_text.streams import Stream, open_stream
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nlpkernel_text.packing import Packer
 
 #: What a sample has that a model is asked for, where the task does not say it.
-_TRUTH = frozenset({LABEL, TAGS, TARGET})
+_TRUTH = frozenset({LABEL, LABELS, TAGS, TARGET})
 
 
 class UnseenText:
@@ -71,8 +71,12 @@ def stream_of(text: Text, run: Run, known: Known, paths: Sequence[Path]) -> tupl
     if cleaned is not None:
         account_stages(run, cleaned.facts)
         account(run, cleaned.facts)
+    if building.images is not None:
+        account(run, building.images.facts)
     account(run, entry.facts)
-    stream = open_stream(entry.folder, "train", entry.facts["type"])
+    images = building.corpus.images
+    pixels = None if images is None else images.pixels
+    stream = open_stream(entry.folder, "train", entry.facts["type"], pixels)
     return stream, [each.shown for each in building.corpus.files]
 
 

@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 _DEPTH = 2
 
 
-class Ahead(Generic[_T]):
+class WindowsAhead(Generic[_T]):
     """Makes windows by `make`, one at a time: in a thread what was begun, and in place what was not."""
 
     def __init__(self, make: Callable[[int], _T]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from nlpkernel.hookspecs.model import Anatomy, ParameterFacts, Role
+from nlpkernel_transformer.image_shape import ImageTextShape
 from nlpkernel_transformer.shape import EncoderShape, PairShape
 from nlpkernel_transformer.towers import FIRST_SCALE
 
@@ -56,6 +57,9 @@ def _blocks(shape: Shape) -> tuple[str, ...]:
     if isinstance(shape, PairShape):
         decoder = (f"decoder.{index}" for index in range(shape.decoder_layers))
         return (*(f"encoder.{index}" for index in range(shape.layers)), *decoder)
+    if isinstance(shape, ImageTextShape):
+        image = (f"image_blocks.{index}" for index in range(shape.image_layers))
+        return (*(f"blocks.{index}" for index in range(shape.layers)), *image)
     towers = ("blocks", "target_blocks") if isinstance(shape, EncoderShape) and shape.apart else ("blocks",)
     return tuple(f"{tower}.{index}" for tower in towers for index in range(shape.layers))
 
@@ -69,7 +73,9 @@ def describe(module: nn.Module, shape: Shape) -> Anatomy:
     table = ("embedding", "head") if shape.tied else ("embedding",)
     # The few classes of a classifier are not worth a cut.
     scores: Role = "vocab"
-    paired = isinstance(shape, EncoderShape) and shape.purpose == "pairs"
+    paired = isinstance(shape, ImageTextShape) or (
+        isinstance(shape, EncoderShape) and shape.purpose == "pairs"
+    )
     if isinstance(shape, EncoderShape) and shape.purpose != "mlm":
         scores = "replicate"
     known = {
@@ -89,6 +95,14 @@ def describe(module: nn.Module, shape: Shape) -> Anatomy:
         "head.weight": _facts(scores, "head"),
         "head.bias": _facts(scores, "head", "bias", decay=False),
         "scale.weight": _facts("replicate", "head", "scale", decay=False),
+        "patches.project.weight": _facts("replicate", "image"),
+        "patches.project.bias": _facts("replicate", "image", "bias", decay=False),
+        "patches.first": _facts("replicate", "image", "positions", decay=False),
+        "patches.positions": _facts("replicate", "image", "positions"),
+        "image_norm.weight": _facts("replicate", "norm", decay=False),
+        "image_norm.bias": _facts("replicate", "norm", "bias", decay=False),
+        "text_projection.weight": _facts("replicate", "head", "projection"),
+        "image_projection.weight": _facts("replicate", "head", "projection"),
     }
     for name in ("embedding", "embedding_norm", "norm"):
         # Those of a second tower.
@@ -111,7 +125,8 @@ def initialiser(anatomy: Anatomy, shape: Shape) -> Callable[[str, Tensor, Genera
 
     Biases are 0, norms 1, a learnt scale is CLIP's; matrices are normal with `init_std`, those that write into the
     residual stream with `Shape.narrow`. Embeddings beside sinusoids, which they are multiplied by the square root of
-    the width for, are as large as these: normal with one over that root. Raise KeyError for a name that the model does
+    the width for, are as large as these: normal with one over that root; so are the places of patches, and projections
+    of vectors that are compared, as in CLIP. Raise KeyError for a name that the model does
     not have.
     """
 
@@ -125,7 +140,8 @@ def initialiser(anatomy: Anatomy, shape: Shape) -> Callable[[str, Tensor, Genera
             tensor.fill_(FIRST_SCALE)
         else:
             std = shape.narrow(name) if "residual" in tags else shape.init_std
-            if "embedding" in tags and shape.positions == "sinusoidal":
+            scaled = tags >= {"image", "positions"} or "projection" in tags
+            if scaled or ("embedding" in tags and shape.positions == "sinusoidal"):
                 std = shape.width**-0.5
             tensor.normal_(0.0, std, generator=generator)
 

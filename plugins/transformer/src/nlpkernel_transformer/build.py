@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from nlpkernel.hookspecs.model import Model
 from nlpkernel_transformer.anatomy import describe, initialiser
 from nlpkernel_transformer.encoder import Encoder
+from nlpkernel_transformer.image_shape import ImageTextShape
+from nlpkernel_transformer.image_text import ImageText
 from nlpkernel_transformer.module import Transformer
 from nlpkernel_transformer.pair import EncoderDecoder
 from nlpkernel_transformer.shape import EncoderShape, PairShape
@@ -25,6 +27,8 @@ def build(shape: Shape) -> Model:
         module = Towers(shape) if shape.purpose == "pairs" else Encoder(shape)
     elif isinstance(shape, PairShape):
         module = EncoderDecoder(shape)
+    elif isinstance(shape, ImageTextShape):
+        module = ImageText(shape)
     else:
         module = Transformer(shape)
     anatomy = describe(module, shape)

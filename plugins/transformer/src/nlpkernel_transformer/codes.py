@@ -36,6 +36,11 @@ lies above 0 and at most at 1, --seed is a whole number from 0 on and below 2^63
         """Decoders (`gpt`, `llama`) predict the next token, for the task `lm`. An `encoder` sees a whole row at once:
 it classifies rows (`classification`) and tokens (`tokens`), restores masked tokens (`mlm`) and compares texts
 (`pairs`), and cannot be asked for the next token. An `encoder-decoder` reads one text and writes another (`seq2seq`).
-Choose the model that goes with the task.""",
+`image-text` compares images and texts (`image-text`). Choose the model that goes with the task.""",
+    ),
+    "TRF007": (
+        "the images do not go with the model",
+        """The model `image-text` needs rows with images, which `fields = { image = ... }` and `images` in [data] bring.
+It cuts them into square patches: `images.size` has to be a multiple of `patch`.""",
     ),
 }

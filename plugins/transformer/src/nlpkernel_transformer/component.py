@@ -20,6 +20,7 @@ from nlpkernel_transformer.network import (
     tie_setting,
 )
 from nlpkernel_transformer.shape import (
+    IMAGE_TEXT,
     Activation,
     EncoderShape,
     Logits,
@@ -72,8 +73,8 @@ class Decoder(Network):
         others."""
         from nlpkernel_transformer.build import build
 
-        if info.task in (*PURPOSES, PAIRED):
-            use = "encoder-decoder" if info.task == PAIRED else "encoder"
+        if info.task in (*PURPOSES, PAIRED, IMAGE_TEXT):
+            use = {PAIRED: "encoder-decoder", IMAGE_TEXT: IMAGE_TEXT}.get(info.task, "encoder")
             raise fail(
                 PlanError,
                 "TRF006",
@@ -160,8 +161,8 @@ class Encoder(Network):
             "TRF006",
             f"an encoder has no head for the task {info.task!r}, only for {known}",
             owner=OWNER,
-            hint='write `use = "gpt"` in [model] for language modelling, `use = "encoder-decoder"` for seq2seq, or '
-            "choose another task in [data]",
+            hint='write `use = "gpt"` in [model] for language modelling, `use = "encoder-decoder"` for seq2seq, `use = '
+            '"image-text"` for images, or choose another task in [data]',
         )
 
     @hookimpl
@@ -170,7 +171,7 @@ class Encoder(Network):
         the data tells: the rows that the last layer has for them are not counted."""
         window = None if facts.window is None else facts.window + 1
         purpose: Purpose = next((each for each in PURPOSES if each == facts.task), "classification")
-        if facts.task in ("lm", PAIRED):
+        if facts.task in ("lm", PAIRED, IMAGE_TEXT):
             message = f"the task is {facts.task}, for which an encoder has no head: the run will stop"
             facts = attrs.evolve(facts, notes=(*facts.notes, message))
         towers = 2 if purpose == "pairs" and self.towers == "separate" else 1
@@ -214,7 +215,7 @@ class EncoderDecoder(Network):
         from nlpkernel_transformer.build import build
 
         if info.task != PAIRED:
-            use = "encoder" if info.task in PURPOSES else "gpt"
+            use = "encoder" if info.task in PURPOSES else IMAGE_TEXT if info.task == IMAGE_TEXT else "gpt"
             raise fail(
                 PlanError,
                 "TRF006",

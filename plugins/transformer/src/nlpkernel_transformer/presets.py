@@ -46,6 +46,13 @@ ENCODER: Mapping[str, Mapping[str, Any]] = {
     "base": {"layers": 12, "heads": 12, "width": 768},
 }
 
+#: `image-text`: two sizes for a CPU, and the towers of ViT-B/16 (Dosovitskiy et al., 2021) with CLIP's projection.
+IMAGE_TEXT: Mapping[str, Mapping[str, Any]] = {
+    "tiny": {"layers": 2, "heads": 2, "width": 64},
+    "nano": {"layers": 4, "heads": 4, "width": 128},
+    "base": {"layers": 12, "heads": 12, "width": 768, "patch": 16, "projection": 512},
+}
+
 #: `encoder-decoder`: two sizes for a CPU, then those of Vaswani et al. (2017).
 ENCODER_DECODER: Mapping[str, Mapping[str, Any]] = {
     "nano": {"layers": 2, "heads": 4, "width": 128, "dropout": 0.1},

@@ -18,6 +18,8 @@ Order = Literal["pre", "post"]
 Pool = Literal["mean", "first", "max"]
 #: What an encoder can be asked for, by the names of the tasks.
 Purpose = Literal["classification", "mlm", "tokens", "pairs"]
+#: The task of models of images and texts.
+IMAGE_TEXT = "image-text"
 Towers = Literal["shared", "separate"]
 
 

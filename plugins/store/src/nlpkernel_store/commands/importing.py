@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from nlpkernel.state import Snapshot
 
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     run_argument(parser)

@@ -29,7 +29,7 @@ class File:
     where: its path, or its URL. shown: how messages call it. format: the name of the reader for it. packing: "gzip",
     "bzip2", "xz" or "zstd", by the end of its name; None where it is not packed. encoding: what its text is in: a
     codec of Python's; "auto" to find it out; None where its bytes are given as they are, for formats that are no
-    text. remote: the file system of a URL.
+    text. remote: the file system of a URL. binary: columns that may be no text.
     """
 
     where: str
@@ -38,6 +38,7 @@ class File:
     packing: str | None = None
     encoding: str | None = "utf-8"
     remote: Remote | None = attrs.field(default=None, repr=False)
+    binary: frozenset[str] = frozenset()
     _found: str | None = attrs.field(default=None, init=False, repr=False)
 
     @classmethod

@@ -63,12 +63,23 @@ def show(text: Text, run: Run, count: int, whole: Callable[[], Building]) -> tup
                     found = {"name": name, "tokens": len(ids), "text": data.codec.decode(ids)}
                     if "label" in row:
                         found["label"] = data.info.labels[row["label"]]
+                    if "labels" in row:
+                        found["labels"] = [data.info.labels[each] for each in row["labels"]]
+                    if "prompt" in row:
+                        found["prompt"] = row["prompt"]
+                    if "image" in row:
+                        found["image"] = list(row["image"].shape[1:])
                     rows.append(found)
             step += 1
         lines = []
         for row in rows[:count]:
             label = f", label {row['label']!r}" if "label" in row else ""
-            lines.append(f"{row['name']}  {row['tokens']} tokens{label}")
+            if "labels" in row:
+                label = f", labels {', '.join(row['labels']) or 'none'}"
+            if "prompt" in row:
+                label += f", {row['prompt']} of the prompt"
+            image = f", image of {row['image'][0]} x {row['image'][1]} pixels" if "image" in row else ""
+            lines.append(f"{row['name']}  {row['tokens']} tokens{label}{image}")
             shown = row["text"][:_CHARACTERS] + ("..." if len(row["text"]) > _CHARACTERS else "")
             lines += [f"    {line}" for line in shown.split("\n")]
         return rows[:count], lines
@@ -85,6 +96,9 @@ def _documents(building: Building) -> dict[str, Any]:
         "characters": entry.facts["characters"],
         "stages": [],
     }
+    if building.images is not None:
+        facts = building.images.facts
+        found["images"] = {"count": facts["images"], "size": facts["size"]}
     if cleaned is not None:
         found["stages"] = cleaned.facts["stages"]
         found["said"] = cleaned.facts["said"]
@@ -142,6 +156,9 @@ def _told(found: dict[str, Any]) -> list[str]:
     if "documents" in found:
         characters = f"{found['characters']:,} characters"
         lines.append(f"documents    {found['documents']:,}, {characters}; own validation files not counted")
+    if "images" in found:
+        count, side = found["images"]["count"], found["images"]["size"]
+        lines.append(f"images       {count:,} of {side} x {side} pixels, {size(3 * count * side * side)}")
     for name, split in found["splits"].items():
         lines.append(
             f"{name:<12} {split['documents']:,} documents, {split['tokens']:,} tokens, {split['rows']:,} rows"

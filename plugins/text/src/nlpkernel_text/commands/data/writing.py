@@ -10,7 +10,7 @@ from nlpkernel.errors import Place, UsageError, fail
 from nlpkernel_text.building import Building
 from nlpkernel_text.cleaning.batches import batches
 from nlpkernel_text.commands.opened import structured
-from nlpkernel_text.fields import TEXT
+from nlpkernel_text.fields import IMAGE, TEXT
 from nlpkernel_text.reading.suffixes import reader_for, suffix_of, unpacked
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ def write(
     fields = dict.fromkeys(
         each for file in building.corpus.files for each in file.fields.templates if each != TEXT
     )
+    if IMAGE in fields:
+        message = "images are not written, and without them the documents would not be those of the plan"
+        raise fail(UsageError, "TXT027", message, place=place, hint="leave the image out of `fields`")
     if SOURCE in fields:
         message = f"the plan has a field {SOURCE!r}, and so is called what says where a document comes from"
         hint = "give the field another name in `fields`"
