@@ -9,8 +9,9 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 KILLS ?= 200
 SEED ?= 1
+MINUTES ?= 10
 
-.PHONY: run test faults ray check format benchmarks docs clean
+.PHONY: run test conform faults soak ray check format benchmarks docs clean
 
 run: $(STAMP)
 	$(BIN)/nlpkernel run examples/first.toml --overwrite
@@ -21,6 +22,16 @@ test: $(STAMP)
 
 faults: $(STAMP)
 	FAULTS_KILLS=$(KILLS) FAULTS_SEED=$(SEED) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup tests/faults $(ARGS)
+
+soak: $(STAMP)
+	$(BIN)/python tests/benchmarks/soak.py --minutes $(MINUTES) $(ARGS)
+
+# The checks of conformance in runs, of all plugins or of some: make conform PLUGINS=plugins/clean
+PLUGINS ?= sdk $(filter-out plugins/ray,$(wildcard plugins/*)) $(patsubst %/,%,$(dir $(wildcard contrib/*/pyproject.toml)))
+LEVELS ?= static behaviour
+conform: $(STAMP)
+	printf '%s\n' $(PLUGINS) | xargs -P $(JOBS) -I{} sh -c 'cd {} && OMP_NUM_THREADS=1 $(CURDIR)/$(BIN)/nlpkernel conform \
+		$$(sed -n "s/^name = \"\(.*\)\"/\1/p" pyproject.toml | head -n 1) --quiet --row $(patsubst %,--level %,$(LEVELS))'
 
 check: $(STAMP)
 	$(BIN)/ruff check .

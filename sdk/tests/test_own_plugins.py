@@ -1,55 +1,66 @@
-"""All plugins of this house conform, as far as metadata, sources and settings go (the level `static`); what is known,
-and why, is said here. `nlpkernel conform DIST --level behaviour` looks at the rest."""
+"""All plugins of this house conform, as far as metadata, sources and settings go (the level `static`), and some of them
+in runs too. What each needs, and what is known, is in its own pyproject.toml; `make conform` looks at all in runs."""
 
 from __future__ import annotations
 
+import tomllib
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
 
+import attrs
 import pytest
 
 from nlpkernel.plugins.catalog import Catalog
+from nlpkernel_sdk.conform.outcome import Verdict
 from nlpkernel_sdk.conform.runner import conform
 from nlpkernel_sdk.conform.subject import Config, Subject
 
+ROOT = Path(__file__).parents[2]
 OFFERS = Catalog()
-#: The kernel is no plugin; and Ray, which `make ray` brings, is what its plugin requires.
-LEFT_OUT = {"nlpkernel"} if find_spec("ray") else {"nlpkernel", "nlpkernel-plugin-ray"}
-DISTRIBUTIONS = sorted({offer.distribution for offer in OFFERS.offers} - LEFT_OUT)
-
-#: What a component has to be given, by "point.name".
-COMPONENTS: dict[str, dict[str, Any]] = {
-    "data.text": {"settings": {"paths": ["corpus.txt"]}},
-    "model.hf": {"settings": {"folder": "model"}},
-    "optimizer.scheduled": {"settings": {"schedule": "nlpkernel-plugin-optim:constant"}},
-    "sampler.curriculum": {"settings": {"over": 10}},
-    "sampler.token-budget": {"settings": {"tokens": 64}},
-    "stage.filter": {"settings": {"pattern": "a"}},
-    "stage.language": {"settings": {"languages": ["en"]}},
-    "stage.replace": {"settings": {"rules": [{"pattern": "a", "text": "b"}]}},
-    "augmentation.back-translation": {"settings": {"there": "there", "back": "back"}},
-    "augmentation.synonyms": {"settings": {"path": "wordnet"}},
-    "tokenizer.pretrained": {"settings": {"path": "tokenizer.json"}},
-}
-#: By distribution: failures that are known, with their reason.
-KNOWN: dict[str, dict[str, str]] = {
-    "nlpkernel-plugin-text": {
-        "static.no-pickle": "between a process and workers that it started itself",
-    },
-}
+#: Ray, which `make ray` brings, is what its plugin requires.
+LEFT_OUT = set() if find_spec("ray") else {"nlpkernel-plugin-ray"}
 
 
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_a_plugin_of_this_house_conforms(distribution: str, tmp_path: Any) -> None:
-    (tmp_path / "sample").write_text("text\n", encoding="utf-8")
-    own = {f"{offer.point}.{offer.name}" for offer in OFFERS.offers if offer.distribution == distribution}
-    tables = {name: table for name, table in COMPONENTS.items() if name in own}
-    tables |= {
-        name: {"sample": "sample", **tables.get(name, {})} for name in own if name.startswith("reader.")
-    }
-    config = Config(components=tables, known=KNOWN.get(distribution, {}), base=tmp_path, at_least=20)
-    verdict = conform(Subject(distribution, config, OFFERS), ("static",))
-    assert [f"{each.case}: {each.said}" for each in verdict.outcomes if each.status == "failed"] == []
-    assert list(verdict.wrong) == []
+def _projects() -> dict[str, Path]:
+    """Every distribution of this house that offers something here, and its folder. The kernel is no plugin."""
+    files = [ROOT / "sdk/pyproject.toml", *sorted(ROOT.glob("*/*/pyproject.toml"))]
+    named = {tomllib.loads(file.read_text("utf-8"))["project"]["name"]: file.parent for file in files}
+    offered = {offer.distribution for offer in OFFERS.offers} - LEFT_OUT
+    return {name: folder for name, folder in named.items() if name in offered}
+
+
+PROJECTS = _projects()
+#: A small one of those that compute and of those that watch; `make conform` takes minutes.
+IN_RUNS = ["nlpkernel-plugin-jsonl", "nlpkernel-plugin-recurrent"]
+
+
+def _failed(verdict: Verdict) -> list[str]:
+    failed = [f"{each.case}: {each.said}" for each in verdict.outcomes if each.status == "failed"]
+    return [*verdict.wrong, *failed]
+
+
+def _asked(distribution: str, level: str) -> Verdict:
+    # The floor of a pyproject.toml is that of both levels together.
+    config = attrs.evolve(Config.read(PROJECTS[distribution]), at_least=1)
+    return conform(Subject(distribution, config, OFFERS), (level,))  # type: ignore[arg-type]
+
+
+def test_the_plugins_of_this_house_are_found() -> None:
+    assert len(PROJECTS) > 15
+    assert set(IN_RUNS) <= PROJECTS.keys()
+
+
+@pytest.mark.parametrize("distribution", PROJECTS)
+def test_a_plugin_of_this_house_conforms(distribution: str) -> None:
+    verdict = _asked(distribution, "static")
+    assert _failed(verdict) == []
+    assert verdict.ran >= 20
     needed = [each.said for each in verdict.outcomes if each.status == "skipped" and "it needs" in each.said]
     assert needed == []
+
+
+@pytest.mark.parametrize("distribution", IN_RUNS)
+def test_it_conforms_in_runs(distribution: str) -> None:
+    verdict = _asked(distribution, "behaviour")
+    assert _failed(verdict) == []
+    assert verdict.ran >= 15

@@ -178,7 +178,7 @@ class Tokens:
             assert each.exitcode == 0, f"server {number} ended with {each.exitcode}"
         assert [line for each in (*self.servers, *self.workers) for line in in_session(each.pid)] == []
         left = [path for path in (self.folder / "tmp").rglob("*") if path != self.sockets.parent]
-        assert left == [], "of the sockets"
+        assert left == [], f"of the sockets: {left}"
         assert list((self.folder / "run").iterdir()) == [], "in the folder of the run"
 
     def wait_for_servers(self) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from nlpkernel_zmq.machines.leases import Leases
 from nlpkernel_zmq.machines.sequencer import Decision, Told
 from nlpkernel_zmq.server.coordinator import Coordinator, Limits
 from nlpkernel_zmq.wire import messages as m
@@ -18,8 +19,9 @@ ELSEWHERE = ("tcp://192.0.2.1:1",)
 class Desk:
     """A coordinator, what it said to whom, and the owners that it decided on."""
 
-    def __init__(self, *, waits: bool = True) -> None:
+    def __init__(self, *, waits: bool = True, here: int = 1, leases: Leases | None = None) -> None:
         self.said: list[tuple[bytes, m.Message]] = []
+        self.notices: list[str] = []
         self.owners: list[tuple[int, ...]] = []
         self.coordinator = Coordinator(
             2,
@@ -28,9 +30,10 @@ class Desk:
             generation=1,
             send=self._send,
             decided=self._decided,
-            notice=lambda text: None,
-            here=1,
+            notice=self.notices.append,
+            here=here,
             waits=waits,
+            leases=leases,
         )
 
     def _send(self, who: bytes, message: m.Message, payload: Any) -> None:
@@ -113,3 +116,23 @@ def test_who_was_counted_as_lost_and_asks_again_is_refused() -> None:
     desk.coordinator.tick(11.0)
     desk.says(1, m.Ping(phase="waiting", step=0, moves=0))
     assert [reject.code for reject in desk.heard(1, m.Reject)] == ["fenced"]
+
+
+@pytest.mark.parametrize(("staleness", "named"), [(1, True), (None, False)])
+def test_a_worker_that_holds_the_others_back_is_named(staleness: int | None, named: bool) -> None:
+    desk = Desk(waits=False, here=2, leases=Leases(staleness))
+    desk.hello(0)
+    desk.hello(1)
+    desk.says(0, m.Hold(hold=False, begin=0))
+    desk.says(1, m.Claim(end=100))
+    for window in (1, 2, 3):
+        desk.says(0, m.Claim(end=100))
+        if desk.heard(0, m.Claimed):
+            desk.coordinator.ready(0, window, Told(1.0, True), 0)
+    assert len(desk.heard(0, m.Claimed)) == (2 if staleness else 3)
+    for now in range(32):
+        desk.coordinator.tick(float(now))
+    assert len(desk.notices) == named
+    if named:
+        assert "worker 1 is the slowest" in desk.notices[0]
+        assert "100% of the last 30 s" in desk.notices[0]

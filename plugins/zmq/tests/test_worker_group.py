@@ -151,3 +151,28 @@ def test_a_worker_that_waited_too_long_names_who_did_not_come():
     told = str(link._silent("the other workers"))
     assert "waited 600 s for the other workers" in told
     assert "no answer from server 1; worker 2, worker 3 did not come" in told
+
+
+@pytest.mark.parametrize(("local", "level"), [(2, "warning"), (1, "info")])
+def test_that_a_compressor_does_not_pay_here_is_no_warning_where_workers_of_other_machines_join(
+    local: int, level: str
+) -> None:
+    from nlpkernel.engine.breakeven import BreakEven
+    from nlpkernel_zmq.component import ZmqPs
+    from nlpkernel_zmq.worker.group import ZmqGroup
+
+    slow = BreakEven(name="int8", plain=4000, sent=1000, seconds=1.0, link=1e9, verb="sends")
+    said: list[tuple[str, str]] = []
+    group: Any = SimpleNamespace(
+        _settings=ZmqPs(workers=2, local=local, listen="192.0.2.1", compressor=object()),
+        _run=SimpleNamespace(
+            ask=lambda component, hook: None,
+            notice=lambda source, text, level: said.append((text, level)),
+        ),
+        world=2,
+    )
+    exchange: Any = SimpleNamespace(exchanged=lambda world: SimpleNamespace(up=lambda made: slow, down=None))
+    ZmqGroup._tell_break_even(group, exchange)
+    ((text, told),) = said
+    assert told == level
+    assert ("workers of other machines have another way" in text) == (local == 1)

@@ -52,6 +52,11 @@ CODES: dict[str, tuple[str, str]] = {
         "distribution, so that whoever runs the lock sees how the very sources were found. The plan has to\n"
         "use it, and the sources have to be those that were locked.",
     ),
+    "SDK016": (
+        "files for the checks cannot be prepared",
+        "`prepare` in [tool.nlpkernel.conform] names a script that writes what the checks need into the folder whose "
+        "path it is given; it failed. Run it by itself, with the path of an empty folder.",
+    ),
     "SDK020": (
         "a file of the tiny data cannot be read",
         "The component `tiny-text` of the SDK was given a `path` that this user cannot read.",

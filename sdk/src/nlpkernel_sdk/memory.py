@@ -66,11 +66,19 @@ class Wire:
 class Curve:
     """The losses of a run as one list, in the file curve.json of its folder."""
 
+    collectives: bool = setting(
+        default=False,
+        help="refuse collectives that an observer starts, and note them in collectives-RANK.json",
+    )
     _losses: list[float | None] = attrs.field(init=False, factory=list)
 
     @hookimpl
     def subscribe(self, run: Run, bus: Bus) -> None:
         """Hear of the logs, and write at the end. Of several workers the first one does."""
+        if self.collectives:
+            from nlpkernel_sdk.collectives import refuse
+
+            refuse(run.folder / f"collectives-{run.rank}.json")
         if run.rank == 0:
             bus.on(Logged, lambda event: self._losses.extend(event.losses))
             bus.on(RunEnded, lambda event: self._write(run.folder))

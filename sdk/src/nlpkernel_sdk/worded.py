@@ -202,7 +202,12 @@ class WordData:
         first, last = (0, self._train) if split == "train" else (self._train, len(self._texts))
         for start in range(first, last, self._micro):
             among = range(start, min(start + self._micro, last))
-            yield self.task.batch([self._row(self._texts[at], self._labels[at], key(at)) for at in among])
+            yield self.task.batch(
+                [
+                    {**self._row(self._texts[at], self._labels[at], key(at)), "number": at - first}
+                    for at in among
+                ]
+            )
 
     def samples(self, split: str, count: int) -> Sequence[str]:
         """Texts."""

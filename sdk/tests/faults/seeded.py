@@ -166,6 +166,27 @@ STATIC = [
     _f("static.free-hooks", "monitor", (C, "", _hook('def gradients_ready(self):\n    """Nothing."""'))),
 ]
 
+#: What an observer does in a run of several workers.
+_STEP = "from nlpkernel.events import StepCompleted"
+DISTRIBUTED = [
+    _f(
+        "distributed.same",
+        "monitor",
+        _at_start(_STEP),
+        _at_start(
+            "bus.on(StepCompleted, "
+            "lambda event: run.world > 1 and [p.data.mul_(0.9) for p in run.model.module.parameters()])"
+        ),
+    ),
+    _f(
+        "distributed.observer",
+        "monitor",
+        _at_start(_STEP),
+        _at_start("import torch.distributed"),
+        _at_start("bus.on(StepCompleted, lambda event: torch.distributed.barrier())"),
+    ),
+]
+
 BEHAVIOUR = [
     _f(
         "behaviour.runs",

@@ -9,6 +9,7 @@ have for it.
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,6 +41,8 @@ class Noise:
     ordered = True
 
     def __init__(self, settings: LabelNoise) -> None:
+        # The library draws from Python's generator when it is imported, and a run's numbers must not depend on it.
+        drawn = random.getstate()
         try:
             from sklearn.feature_extraction.text import (  # type: ignore[import-untyped]
                 HashingVectorizer,
@@ -52,6 +55,8 @@ class Noise:
                 owner=OWNER,
                 hint='pip install "nlpkernel-plugin-clean[labels]"',
             ) from error
+        finally:
+            random.setstate(drawn)
         self.settings = settings
         self._known = _read(settings.drop) if settings.drop is not None else frozenset[str]()
         self._vectorizer = HashingVectorizer(

@@ -56,16 +56,25 @@ def _started(part: Part, values: dict[str, Any], limit: float) -> tuple[int, str
     return code, lines[-1] if lines else "", folder / "runs" / values["name"], time.monotonic() - begun
 
 
+def _together(part: Part) -> tuple[int, str, Path, float]:
+    """The run of two workers that two checks look at, made once."""
+    if "two" not in part.shared:
+        values = _two(part)
+        values["monitor"] = [*values.get("monitor", []), {"use": "curve", "collectives": True}]
+        part.shared["two"] = _started(part, values, _LIMIT)
+    told: tuple[int, str, Path, float] = part.shared["two"]
+    return told
+
+
 @check("distributed.same", "two workers compute what one does")
 def _same(part: Part) -> str:
-    values = _two(part)
+    _two(part)
     alone = part.values()
     alone.pop("communicator", None)
     one = run(part, alone)
     if one.error is not None:
         raise NotApplicable("the plan of one process fails")
-    values["monitor"] = [*values.get("monitor", []), {"use": "curve"}]
-    code, said, folder, seconds = _started(part, values, _LIMIT)
+    code, said, folder, seconds = _together(part)
     if code:
         refuse([f"with two workers it ends with exit code {code}: {said}"])
     two = json.loads((folder / "curve.json").read_text("utf-8"))
@@ -75,6 +84,21 @@ def _same(part: Part) -> str:
     if worst > (2e-2 if part.point == "precision" else 2e-6):
         refuse([f"losses of two workers differ from those of one by {worst:.2g}"])
     return f"{len(pairs)} losses in {seconds:.1f} s"
+
+
+@check(
+    "distributed.observer",
+    "an observer may be detached on one worker, and the others would wait for its collective",
+)
+def _observer(part: Part) -> str:
+    code, _, folder, _ = _together(part)
+    if code:
+        raise NotApplicable("the run of two workers fails: see distributed.same")
+    refuse(
+        f"on worker {path.stem.rpartition('-')[2]}, an observer starts {', '.join(json.loads(path.read_text('utf-8')))}"
+        for path in sorted(folder.glob("collectives-*.json"))
+    )
+    return "no observer starts a collective"
 
 
 @check("distributed.failing", "one worker that fails ends all of them, in seconds", points=["communicator"])

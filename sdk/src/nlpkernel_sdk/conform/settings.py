@@ -190,7 +190,7 @@ def _check_settings(part: Part) -> str:
         plan = Plan.of(part.values(), base=part.subject.config.base, catalog=part.subject.catalog)
     except NlpkernelError as error:
         raise NotApplicable("its tiny plan is refused: see static.checks") from error
-    own = next(each.component for each in plan.compose().placed if each.address == part.address)
+    own = part.found(plan)
     given = {name: getattr(own, name) for name in known}
     wrong, number = set(), 0
     for values in _variants(part.fields, given):
@@ -226,17 +226,32 @@ def _others(field: FieldFacts) -> Iterator[Any]:
             yield from (kind(each) for each in (facts.ge, facts.le) if each is not None)
 
 
+def _named(value: Any) -> Iterator[str]:
+    """Every component that a plan names by a bare name."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            if key == "use" or isinstance(each, str):
+                yield str(each)
+            else:
+                yield from _named(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _named(each)
+
+
 @check("static.schema", "editors complete and check plans by the JSON Schema")
 def _schema(part: Part) -> str:
     part.table()
-    offers = [
-        offer
-        for offer in part.subject.catalog.offers
-        if offer.distribution in (part.subject.distribution, "nlpkernel", "nlpkernel-sdk")
-    ]
-    shared = part.subject.__dict__.setdefault("schema", None)
+    values = json.loads(json.dumps(_plain(part.values()), default=str))
+    # The plan around it may name components of others.
+    named = set(_named(values))
+    houses = {part.subject.distribution, "nlpkernel", "nlpkernel-sdk"}
+    houses |= {offer.distribution for offer in part.subject.catalog.offers if offer.name in named}
+    schemas = part.subject.__dict__.setdefault("schemas", {})
+    shared = schemas.get(frozenset(houses))
     if shared is None:
-        shared = part.subject.__dict__["schema"] = plan_schema(Catalog(offers))
+        offers = [offer for offer in part.subject.catalog.offers if offer.distribution in houses]
+        shared = schemas[frozenset(houses)] = plan_schema(Catalog(offers))
     schema, wrong = shared
     refuse(str(problem) for problem in wrong if part.offer.name in str(problem.owner))
     json.dumps(schema)
@@ -244,7 +259,6 @@ def _schema(part: Part) -> str:
         import jsonschema  # type: ignore[import-untyped]
     except ImportError:
         return "jsonschema is not installed: only written"
-    values = json.loads(json.dumps(_plain(part.values()), default=str))
     # The schema knows a component of a named distribution as anything; here its own settings are to be looked at.
     text = json.dumps(values).replace(f'"{part.use}"', json.dumps(part.offer.name))
     refuse(

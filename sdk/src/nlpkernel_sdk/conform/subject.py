@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import atexit
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -18,6 +21,7 @@ import attrs
 
 from nlpkernel.components import PRESETS, FieldFacts, fields_of
 from nlpkernel.errors import Problem, UsageError, fail
+from nlpkernel.plan import Plan
 from nlpkernel.plugins.catalog import Catalog, Found
 from nlpkernel.plugins.hooks import problems_of
 from nlpkernel.plugins.scan import SERVICES, Offer, headers, normalise
@@ -25,14 +29,14 @@ from nlpkernel_sdk.conform.around import ADDRESSES, around
 from nlpkernel_sdk.conform.checks import NotApplicable
 
 _KEYS = {"settings", "plan", "sample"}
-_TABLE_KEYS = {"at-least", "known", "components"}
+_TABLE_KEYS = {"at-least", "known", "components", "prepare"}
 
 
 @attrs.frozen(kw_only=True)
 class Config:
     """What an author says: settings that a component must be given, sections of the plan around it, a sample file for
     readers, by "point.name"; known failures, check to reason; how many checks are run at least. base: the folder that
-    relative paths start from."""
+    relative paths start from; where the author has a script that prepares files, the one that it filled."""
 
     components: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
     known: Mapping[str, str] = attrs.field(factory=dict)
@@ -42,7 +46,8 @@ class Config:
     @classmethod
     def read(cls, start: Path) -> Config:
         """The table [tool.nlpkernel.conform] of the nearest pyproject.toml at or above a folder; nothing where there
-        is none. Raise UsageError (SDK011) for keys that mean nothing."""
+        is none. Its script `prepare` is run. Raise UsageError: SDK011 for keys that mean nothing, SDK016 where the
+        script fails."""
         for folder in (start, *start.parents):
             file = folder / "pyproject.toml"
             if not file.is_file():
@@ -58,9 +63,24 @@ class Config:
                 components=table.get("components", {}),
                 known=table.get("known", {}),
                 at_least=table.get("at-least", 1),
-                base=folder,
+                base=_prepared(folder / table["prepare"]) if "prepare" in table else folder,
             )
         return cls(base=start)
+
+
+def _prepared(script: Path) -> Path:
+    """A folder that an author's script has filled, gone when this process ends. A process of its own runs the script,
+    so that nothing which it imports or changes is seen by the checks."""
+    folder = tempfile.mkdtemp(prefix="nlpkernel-conform-files-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    done = subprocess.run(
+        [sys.executable, str(script), folder], capture_output=True, text=True, timeout=300, check=False
+    )
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or ["without a word"]
+        message = f"{script} ends with exit code {done.returncode}: {last[0]}"
+        raise fail(UsageError, "SDK016", message, hint="run it by itself, with the path of an empty folder")
+    return Path(folder)
 
 
 class Subject:
@@ -223,6 +243,12 @@ class Part:
     def address(self) -> str:
         """Where its table stands in `values`."""
         return ADDRESSES.get(self.point, "monitor[0]" if self.point == "monitor" else self.point)
+
+    def found(self, plan: Plan) -> Any:
+        """Its instance in a plan around it: at its address, or elsewhere in a plan of the author's."""
+        placed = plan.compose().placed
+        at = [each.component for each in placed if each.address == self.address]
+        return (at or [each.component for each in placed if type(each.component) is self.cls])[0]
 
     def values(self, *, train: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
         """A tiny plan around it, as values; `more` are settings of the component. Raise NotApplicable for a point whose

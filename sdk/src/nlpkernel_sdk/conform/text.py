@@ -234,6 +234,8 @@ def _row(at: int) -> Row:
         "target": tokens[::-1].copy(),
         "tags": tokens % 2,
         "key": at * 12345,
+        "number": at,
+        "image": np.full((3, 16, 16), at * 40, dtype=np.uint8),
     }
 
 

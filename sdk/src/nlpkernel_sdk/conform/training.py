@@ -20,8 +20,7 @@ from nlpkernel_sdk.testing import make_run
 def made(part: Part) -> Any:
     """A fresh instance, as its plan makes it."""
     base(part)
-    placed = plan_of(part, part.values()).compose().placed
-    return next(each.component for each in placed if each.address == part.address)
+    return part.found(plan_of(part, part.values()))
 
 
 def context(part: Part, **train: Any) -> Run:

@@ -73,7 +73,7 @@ class Leases:
             return -1 if not self.held else None
         if self.until is not None and self.next >= self.until:
             return None
-        if self.staleness is not None and self.ahead(worker) > self.staleness:
+        if self.is_held_back(worker):
             return None
         self.held[worker] = self.next
         self.next += 1
@@ -82,6 +82,15 @@ class Leases:
     def ahead(self, worker: int) -> int:
         """By how many windows a worker is ahead of the slowest."""
         return self.clocks[worker] - min(self.clocks.values())
+
+    def is_held_back(self, worker: int) -> bool:
+        """Whether a worker is too far ahead of the slowest to begin a window."""
+        return self.staleness is not None and self.ahead(worker) > self.staleness
+
+    def slowest(self) -> set[int]:
+        """The workers that have done the fewest windows."""
+        least = min(self.clocks.values(), default=0)
+        return {worker for worker, clock in self.clocks.items() if clock == least}
 
     def done(self, worker: int, window: int) -> None:
         """A window has been applied; whoever held it may have another."""

@@ -11,6 +11,7 @@ from nlpkernel_zmq.machines.leases import Leases
 from nlpkernel_zmq.machines.meetings import Meetings
 from nlpkernel_zmq.machines.members import Entry, Lease, Members
 from nlpkernel_zmq.machines.order import Order
+from nlpkernel_zmq.machines.pace import Pace
 from nlpkernel_zmq.machines.sequencer import Decision, Sequencer, Told
 from nlpkernel_zmq.server.again import Again
 from nlpkernel_zmq.wire import messages as m
@@ -91,6 +92,7 @@ class Coordinator:
         self._keep = keep
         self._again = Again(self._members, self._order, leases, self._make_safe)
         self.leases, self._applied = leases, applied
+        self._pace = Pace()
         self.began = False
         #: Workers that came into the run later, and those of them that own no share yet.
         self._late: set[int] = set()
@@ -236,7 +238,9 @@ class Coordinator:
             self._to_worker(lease.worker, m.Lease(round=lease.round, share=lease.share))
 
     def tick(self, now: float) -> None:
-        """Look at the beats; and where this coordinator was started again, who has not come back."""
+        """Look at the beats, and at who waits for whom; and where this coordinator was started again, who has not come
+        back."""
+        self._look_at_pace(now)
         if self._restored is not None and now - self._restored > 4 * self._limits.beat + 2:
             self._all_back()
         for worker, pulse in list(self._pulses.items()):
@@ -250,6 +254,22 @@ class Coordinator:
             elif now - pulse.moved > self._limits.stall and not pulse.told:
                 pulse.told = True
                 self._notice(f"worker {worker} has not got on for {now - pulse.moved:.0f} s {_where(pulse)}")
+
+    def _look_at_pace(self, now: float) -> None:
+        """Say now and then whom the others wait for."""
+        leases = self.leases
+        if leases is None or leases.staleness is None or not self.began:
+            return
+        waiting = [
+            worker for worker in self._claims if worker in leases.clocks and leases.is_held_back(worker)
+        ]
+        slow = self._pace.turn(now, len(waiting), leases.slowest(), len(leases.clocks) - 1)
+        if slow is not None:
+            self._notice(
+                f"worker {slow.worker} is the slowest, and the others go at its pace: they waited for it in "
+                f"{slow.share:.0%} of the last {slow.seconds:.0f} s, since nobody may be more than "
+                f"{leases.staleness} windows ahead (staleness); with mode = 'async' nobody waits"
+            )
 
     def _all_back(self) -> None:
         """Whoever comes back to a coordinator that was started again has come."""

@@ -355,8 +355,14 @@ class ZmqGroup:
             for component, measure in ((settings.compressor, exchanged.up), (settings.down, exchanged.down))
             if component is not None
         ]
+        joins = settings.here < settings.workers
         for each in found:
-            self._run.notice("communicator zmq-ps", str(each), level="info" if each.pays else "warning")
+            # This worker is beside the servers, and knows nothing of the way to those of other machines.
+            text = (
+                f"{each} (measured here; workers of other machines have another way)" if joins else str(each)
+            )
+            warns = not each.pays and not joins
+            self._run.notice("communicator zmq-ps", text, level="warning" if warns else "info")
 
     # -- evaluation ---------------------------------------------------------------------------------------------------
 
