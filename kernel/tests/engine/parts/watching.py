@@ -213,7 +213,7 @@ class Kill:
 
     @hookimpl
     def weights_for(self, run, use):
-        if self.where == "evaluation" and run.progress.step == self.step:
+        if self.where == "evaluation" and use == "evaluate" and run.progress.step == self.step:
             self._send()
         return nullcontext()
 
