@@ -126,3 +126,8 @@ def test_a_profile_says_where_the_time_of_steps_went(tmp_path: Path, capsys: Any
 def test_a_dry_run_is_not_profiled(tmp_path: Path, capsys: Any) -> None:
     assert main(["run", plan(tmp_path), "--dry-run", "--profile-plugins"]) == 2
     assert "--dry-run does not go with --profile-plugins" in capsys.readouterr().err
+
+
+def test_a_profile_of_a_run_that_may_be_started_again_is_refused(tmp_path: Path, capsys: Any) -> None:
+    assert main(["run", plan(tmp_path), "--restarts", "1", "--profile-plugins"]) == 2
+    assert "--profile-plugins does not go with --restarts" in capsys.readouterr().err

@@ -81,8 +81,9 @@ def test_a_trained_model_says_labels_of_new_texts(trained: Any, capsys: pytest.C
     assert found["metrics"]["f1_micro"] == pytest.approx(report.metrics["validation/f1_micro"])
 
 
-def test_labels_may_be_a_text_with_commas(tmp_path: Path, trained: Any) -> None:
-    values = plan(tmp_path, ", ".join)
+@pytest.mark.parametrize("written", [", ".join, json.dumps], ids=["commas", "JSON"])
+def test_labels_may_be_a_text(tmp_path: Path, trained: Any, written: Any) -> None:
+    values = plan(tmp_path, written)
     report = nlpkernel.run(Plan.of(values, base=tmp_path), runs_folder=tmp_path / "runs")
     assert report.metrics == trained[1].metrics
 

@@ -507,3 +507,25 @@ def test_the_command_shows_images_and_writes_none(
     assert not (tmp_path / "out.jsonl").exists()
     said("--clean")
     assert not list((tmp_path / "cache" / "text").glob("*/pixels"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "value", "said"),
+    [("F", 0.5, "fractions"), ("I", 70_000, "not of 16 bits"), ("I", 200, "not of 16 bits")],
+)
+def test_values_whose_range_nobody_knows_are_no_black_image(mode: str, value: float, said: str) -> None:
+    with pytest.raises(Unreadable, match=said):
+        Decoder(Images(size=4)).pixels(encoded(Image.new(mode, (6, 6), value), "TIFF"))
+
+
+def test_more_pixels_than_the_library_takes_without_a_warning_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 30)
+    with pytest.raises(Unreadable, match="6 x 6 pixels are more than are decoded"):
+        Decoder(Images(size=4)).pixels(encoded(grey(3)))
+
+
+def test_a_program_that_draws_an_image_is_not_run() -> None:
+    with pytest.raises(Unreadable):
+        Decoder(Images(size=4)).pixels(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EOF\n")

@@ -5,11 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nlpkernel.context import Run
+from nlpkernel.plan import Plan
+from nlpkernel.plan.train import Train
+from nlpkernel_sdk import tiny_values
 from nlpkernel_text.windows_ahead import WindowsAhead
 
 
@@ -70,3 +76,44 @@ def test_what_goes_wrong_with_a_window_is_raised_when_it_is_asked_for(
     assert ahead.take(12) == "window 12"
     with pytest.raises(ValueError, match="unlucky"):
         ahead.take(13)
+
+
+def test_a_sampler_is_asked_by_one_thread_at_a_time(tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("".join(f"line {n}\n" for n in range(20)), encoding="utf-8")
+    plan = tiny_values(
+        data={
+            "use": "text",
+            "paths": [str(tmp_path / "lines.txt")],
+            "format": {"use": "text", "documents": "line"},
+            "pack": "rows",
+            "long": "truncate",
+            "window": 16,
+            "validation": 0,
+            "augment": [{"use": "swap"}],
+        },
+        model={"use": "gpt", "preset": "nano"},
+    )
+    run = Run(name="x", folder=tmp_path, cache=tmp_path / "cache", train=Train(batch=4, steps=1, policy=()))
+    data: Any = Plan.of(plan).compose().slot("data").component.open_data(run)
+    asked = Maker(0.003)
+    sampler = data.sampler
+
+    class Watched:
+        dropped, anywhere = sampler.dropped, sampler.anywhere
+
+        def window(self, step: int) -> Any:
+            asked(0)
+            return sampler.window(step)
+
+        def epoch(self, step: int) -> float:
+            asked(0)
+            return float(sampler.epoch(step))
+
+    data.sampler = Watched()
+    for step in range(8):
+        data.window(step)
+        data.microbatch(step, 0)
+        data.epoch(step + 1)
+    data.close()
+    assert len(asked.made) > 16
+    assert asked.most == 1

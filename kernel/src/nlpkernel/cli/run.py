@@ -66,6 +66,13 @@ def execute(args: argparse.Namespace) -> int:
         raise fail(
             UsageError, "NK313", "--continue does not go with --overwrite", hint="leave out one of them"
         )
+    if args.profile_plugins and args.restarts:
+        raise fail(
+            UsageError,
+            "NK313",
+            "--profile-plugins does not go with --restarts: a run that is started again is another process",
+            hint="leave out one of them",
+        )
     folder = Path(args.runs) / plan.name
     begins = not (args.continues and (folder / runs.PLAN).is_file())
     locked = None

@@ -177,7 +177,8 @@ def _exported(session: Session) -> dict[str, Leaf]:
         for context in session.hooks.collect("weights_for", run=session.run, use="export"):
             stack.enter_context(context)
         return {
-            path.replace(MODEL, EXPORT, 1): Leaf(leaf.value.clone(), leaf.kind)
+            # On the host: a device that the training fills has no room for another copy.
+            path.replace(MODEL, EXPORT, 1): Leaf(leaf.value.to("cpu", copy=True), leaf.kind)
             for path, leaf in _model(session.held).items()
         }
 

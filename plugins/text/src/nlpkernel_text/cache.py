@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nlpkernel_text.reading.files import File
 
 #: Raised when the files of an entry change their meaning.
-FORMAT = 3
+FORMAT = 4
 
 _FACTS = "facts.json"
 #: Its time of change says when the entry was used last.

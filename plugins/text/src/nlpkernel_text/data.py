@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -181,6 +182,8 @@ class TextData(PackedData):
         self.sampler = sampler
         self._augmenting = augmenting
         self._ahead = WindowsAhead(self._whole) if augmenting is not None else None
+        # A sampler may keep what it has worked out, and is asked by both threads.
+        self._sampling = Lock()
         #: The epochs whose dropped rows are accounted for.
         self._epochs: set[int] = set()
         self._count = common["run"].count
@@ -190,13 +193,15 @@ class TextData(PackedData):
         if (epochs is None) == (tokens is None):
             raise ValueError("give epochs or tokens")
         if epochs is not None:
-            return self.sampler.steps(epochs)
+            with self._sampling:
+                return self.sampler.steps(epochs)
         assert tokens is not None
         return steps_for(tokens, self.sampler, self._train)
 
     def epoch(self, step: int) -> float:
         """Passes over the training split before window `step`."""
-        return self.sampler.epoch(step)
+        with self._sampling:
+            return self.sampler.epoch(step)
 
     def state(self) -> Mapping[str, Any]:
         """Nothing: a window is a function of (seed, step)."""
@@ -213,7 +218,8 @@ class TextData(PackedData):
         del self._train
 
     def _rows(self, step: int) -> list[Rows]:
-        parts = self.sampler.window(step)
+        with self._sampling:
+            parts = self.sampler.window(step)
         if self.sampler.anywhere:
             blocks = [self._train.at(part.rows) for part in parts]
         elif self._augmenting is not None:
@@ -248,7 +254,7 @@ class TextData(PackedData):
         """Count what an epoch left out when its last window comes."""
         if not self.sampler.dropped:
             return
-        epoch = self.sampler.epoch(step + 1)
+        epoch = self.epoch(step + 1)
         if epoch.is_integer() and epoch not in self._epochs:
             self._epochs.add(int(epoch))
             self._count(OWNER, "samples dropped at the end of an epoch", self.sampler.dropped)

@@ -178,8 +178,14 @@ def _tags(value: Any, words: int) -> tuple[list[Any], str | None]:
 
 
 def _labels(value: Any) -> tuple[list[Any], str | None]:
-    """Labels, each once, of a list of them or a text with commas between them; and what is wrong with them."""
-    if isinstance(value, str):
+    """Labels, each once, of a list of them (as JSON, too, which tables have) or a text with commas between them; and
+    what is wrong with them."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = None
+    elif isinstance(value, str):
         value = [name for name in map(str.strip, value.split(",")) if name]
     if not isinstance(value, (list, tuple)) or any(map(_no_label, value)):
         return [], "is no list of labels but"

@@ -159,7 +159,7 @@ class RowPacker(Packer):
         self.longer = int(over.sum())
         #: Documents whose prompt alone fills a row, so that nothing of them is learnt.
         self.filled = 0
-        if self.stream.prompts is not None:
+        if self.stream.prompts is not None and self.long == "truncate":
             self.filled = int((np.asarray(self.stream.prompts) > self.window).sum())
         if self.long == "skip":
             keep &= ~over

@@ -29,6 +29,8 @@ from nlpkernel_sdk.conform.around import ADDRESSES, around
 from nlpkernel_sdk.conform.checks import NotApplicable
 
 _KEYS = {"settings", "plan", "sample"}
+#: Seconds that a script may take to make files.
+_PREPARED = 300
 _TABLE_KEYS = {"at-least", "known", "components", "prepare"}
 
 
@@ -73,12 +75,16 @@ def _prepared(script: Path) -> Path:
     so that nothing which it imports or changes is seen by the checks."""
     folder = tempfile.mkdtemp(prefix="nlpkernel-conform-files-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    done = subprocess.run(
-        [sys.executable, str(script), folder], capture_output=True, text=True, timeout=300, check=False
-    )
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:] or ["without a word"]
-        message = f"{script} ends with exit code {done.returncode}: {last[0]}"
+    command = [sys.executable, str(script), folder]
+    message = ""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PREPARED, check=False)
+        if done.returncode:
+            last = done.stderr.strip().splitlines()[-1:] or ["without a word"]
+            message = f"{script} ends with exit code {done.returncode}: {last[0]}"
+    except subprocess.TimeoutExpired:
+        message = f"{script} does not end within {_PREPARED} seconds"
+    if message:
         raise fail(UsageError, "SDK016", message, hint="run it by itself, with the path of an empty folder")
     return Path(folder)
 

@@ -87,6 +87,11 @@ def _commit(
         left = "worker 1" if world == 2 else f"workers 1 to {world - 1}"
         notices.append(f"what belongs to {left} alone is left behind: one worker makes the new version")
     made, changed = _laid_over(snapshot, weights, f"{source} over {entry.name}")
+    if len(made.tree) < len(snapshot.tree):
+        notices.append(
+            f"{entry.name} has averages of its weights, which stay what they were: a run that goes on averages the new "
+            "weights with them; in a plan without the component that averages, --allow leaves its state out"
+        )
     if head is not None:
         # Written before the commit, with its number, so that it is none that training goes on from.
         catalog.set_head(head, serial=catalog.next_serial())
@@ -134,7 +139,8 @@ def _laid_over(snapshot: Snapshot, weights: Mapping[str, Tensor], origin: str) -
         changed += 1
         tree[f"{MODEL}{name}"] = Leaf(new, leaf.kind)
     # What was measured was measured of other weights.
-    facts = {**snapshot.facts, "metrics": {}, "imported": origin} if changed else dict(snapshot.facts)
+    other = changed or len(tree) < len(snapshot.tree)
+    facts = {**snapshot.facts, "metrics": {}, "imported": origin} if other else dict(snapshot.facts)
     return attrs.evolve(snapshot, tree=tree, facts=facts), changed
 
 

@@ -36,6 +36,27 @@ _DAMAGED = (
 )
 #: Modes of 16 and 32 bits of grey.
 _DEEP = frozenset({"I", "I;16", "I;16B", "I;16L", "I;16N"})
+#: The greatest value of 16 bits, and the first that 8 bits do not hold.
+_SIXTEEN, _EIGHT = 65_535, 256
+#: What is decoded, of what the library can: pixels, and no programs that draw them (EPS, WMF).
+_FORMATS = (
+    "PNG",
+    "JPEG",
+    "MPO",
+    "WEBP",
+    "GIF",
+    "BMP",
+    "DIB",
+    "TIFF",
+    "JPEG2000",
+    "AVIF",
+    "PPM",
+    "TGA",
+    "ICO",
+    "PCX",
+)
+#: Pixels that are decoded at most, where the library has no bound of its own.
+_MOST = 89_478_485
 
 
 class Unreadable(Exception):
@@ -97,6 +118,8 @@ class Decoder:
                 hint='pip install "nlpkernel-plugin-text[images]"',
             ) from error
         self._image, self._operations = Image, ImageOps
+        Image.init()
+        self._formats = [name for name in _FORMATS if name in Image.OPEN]
         self._size, self._crop = settings.size, settings.fit == "crop"
         self._damaged = (*_DAMAGED, Image.DecompressionBombError)
 
@@ -104,7 +127,9 @@ class Decoder:
         """An image, uint8 [3, size, size], red, green and blue: turned as its EXIF data say, of several frames the
         first, what is transparent on white. Raise Unreadable."""
         try:
-            with self._image.open(io.BytesIO(data)) as image:
+            with self._image.open(io.BytesIO(data), formats=self._formats) as image:
+                if image.width * image.height > (self._image.MAX_IMAGE_PIXELS or _MOST):
+                    raise Unreadable(f"{image.width} x {image.height} pixels are more than are decoded")
                 sized = self._sized(self._coloured(self._operations.exif_transpose(image)))
         except self._damaged as error:
             told = " ".join(str(error).split())[:200]
@@ -114,10 +139,16 @@ class Decoder:
         return np.ascontiguousarray(np.asarray(sized, dtype=np.uint8).transpose(2, 0, 1))
 
     def _coloured(self, image: Any) -> Any:
+        if image.mode == "F":
+            raise Unreadable("its values are fractions, whose range nobody says")
         if image.mode in _DEEP:
             # The library would cut values off above 255.
-            deep = np.asarray(image).astype(np.int64) >> 8
-            image = self._image.fromarray(deep.clip(0, 255).astype(np.uint8))
+            deep = np.asarray(image)
+            if deep.size and (
+                deep.min() < 0 or deep.max() > _SIXTEEN or (image.mode == "I" and deep.max() < _EIGHT)
+            ):
+                raise Unreadable("its values are not of 16 bits")
+            image = self._image.fromarray((deep >> 8).astype(np.uint8))
         if not image.has_transparency_data:
             return image.convert("RGB")
         clear = image.convert("RGBA")

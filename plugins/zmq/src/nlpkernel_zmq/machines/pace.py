@@ -32,6 +32,9 @@ class Pace:
     _waiting: int = 0
     _slowest: tuple[int, ...] = ()
     _waited: dict[int, float] = attrs.field(factory=dict)
+    _others: int = 0
+    #: Seconds that the others had together.
+    _had: float = 0.0
 
     def turn(self, now: float, waiting: int, slowest: Collection[int], others: int) -> Slowest | None:
         """So many workers wait, from now on, for the slowest. others: how many can wait at most. What is to be said of
@@ -40,13 +43,15 @@ class Pace:
             self._since = self._last = now
         for worker in self._slowest:
             self._waited[worker] = self._waited.get(worker, 0.0) + self._waiting * (now - self._last)
+        self._had += self._others * (now - self._last)
+        self._others = others
         self._last, self._waiting, self._slowest = now, waiting, tuple(slowest) if waiting else ()
         seconds = now - self._since
         if seconds < self.every:
             return None
         worker = max(self._waited, key=lambda each: self._waited[each], default=-1)
-        share = self._waited.get(worker, 0.0) / (seconds * max(1, others))
-        self._since, self._waited = now, {}
+        share = self._waited.get(worker, 0.0) / self._had if self._had else 0.0
+        self._since, self._waited, self._had = now, {}, 0.0
         if share < SHARE:
             self.every = max(FIRST, self.every / 2)
             return None
