@@ -28,6 +28,7 @@ class Rows(Sequence[Mapping[str, Any]]):
         "_block",
         "_documents",
         "_images",
+        "_prompted",
         "_tags",
         "_targets",
         "drawn",
@@ -65,6 +66,7 @@ class Rows(Sequence[Mapping[str, Any]]):
         self._tags: Ids | None = None
         self._targets: tuple[Ids, Ids] | None = None
         self._images: Ids | None = None
+        self._prompted: Ids | None = None
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -134,16 +136,16 @@ class Rows(Sequence[Mapping[str, Any]]):
     def prompted(self) -> Ids | None:
         """Whether each token of `tokens` is of a prompt, bool; None where the data has none."""
         prompts = self.packer.stream.prompts
-        if prompts is None:
-            return None
+        if prompts is None or self._prompted is not None:
+            return self._prompted
         begun = self.packer.stream.starts
         at = self.starts[:, None] + np.arange(self.tokens.shape[1])
         if self.of is None:
             document = np.searchsorted(begun, at, side="right") - 1
         else:
             document = np.maximum(self.of, 0)[:, None]
-        found: Ids = at < begun[document] + prompts[document]
-        return found
+        self._prompted = at < begun[document] + prompts[document]
+        return self._prompted
 
     @property
     def sets(self) -> tuple[Ids, Ids] | None:
